@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import Bench, folder_bytes
+from memwal.jobs.merge.job import MergeResult, MergeUnit, report_shards, run_merge_unit
 from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import MergeResult, MergeUnit, report_shards, run_merge_unit
 from memwal.ports import Engine
 from memwal.run.engines.pool import LocalEngine
 from memwal.run.stores import open_stores

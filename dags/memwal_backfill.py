@@ -1,9 +1,12 @@
 """Runs chosen jobs on chosen tables, by hand: see the form."""
 
 from airflow.sdk import dag as make_dag
-from memwal_airflow.backfill import add_backfill_tasks, build_backfill_params
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.task_groups import build_dag_fields
+from memwal_airflow.task_groups import (
+    add_backfill_tasks,
+    build_backfill_params,
+    build_dag_fields,
+)
 
 CONFIG = read_dag_config()
 

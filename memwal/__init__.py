@@ -16,18 +16,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memwal.api import Table, open_table, shard_of
     from memwal.errors import MemWalError
-    from memwal.jobs.backup.report import BackupTableReport
+    from memwal.jobs.backup.plan import BackupTableReport
     from memwal.jobs.checkpoint.report import CheckpointTableReport
-    from memwal.jobs.compaction.report import CompactionTableReport
+    from memwal.jobs.compaction.plan import CompactionTableReport
     from memwal.jobs.erase.report import EraseTableReport
     from memwal.jobs.garbage.report import GarbageTableReport
-    from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+    from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
     from memwal.jobs.maintain.report import MaintainTableReport
     from memwal.jobs.merge.report import MergeTableReport
     from memwal.jobs.repair.report import RepairTableReport
-    from memwal.jobs.restore.report import RestoreTableReport
+    from memwal.jobs.restore.plan import RestoreTableReport
     from memwal.jobs.schema.report import SchemaTableReport
-    from memwal.jobs.snapshot.report import SnapshotTableReport
+    from memwal.jobs.snapshot.plan import SnapshotTableReport
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
     from memwal.read import Nearest, Search

@@ -9,7 +9,7 @@
     rows = table.read(filter="score > 0.5").read_all()
 
 A method does what the command of the same name does, on one table. The command's options are its
-keywords, and error messages call them by these names. It returns the table's report where the
+keywords; error messages call them as the command line does. It returns the table's report where the
 command would exit with 0, and otherwise raises the error in `memwal.errors` that belongs to the
 exit code, with the `report` if there is one. What a job says while it runs goes to the logger
 `memwal`.
@@ -36,37 +36,34 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
-from memwal.jobs.audit.report import AuditTableReport
-from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.backup.report import BackupTableReport
+from memwal.jobs.audit.report import AuditRequest, AuditTableReport
+from memwal.jobs.backup.plan import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
-from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.compaction.plan import CompactionTableReport
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.request import GarbageRequest
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairTableReport
-from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.restore.report import RestoreTableReport
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.repair.report import RepairRequest, RepairTableReport
+from memwal.jobs.restore.plan import RestoreRequest, RestoreTableReport
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.plan import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.read.plan.request import parse_consistency
 from memwal.report import CursorReport
-from memwal.run.keywords import made_for_python, raises_for_python, takes
+from memwal.run.keywords import takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -122,7 +119,6 @@ class _Schema(SchemaRequest, _Dry):
     pass
 
 
-@raises_for_python
 def open_table(
     uri: str,
     storage_options: Mapping[str, str] | None = None,
@@ -171,7 +167,6 @@ def open_table(
     )
 
 
-@raises_for_python
 def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
     """Return the id of each row's shard as text, to partition rows by or for pylance's writer.
 
@@ -190,7 +185,6 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
 
-@made_for_python
 class Table:
     """A table with a MemWAL, made by `open_table`; every method reads the table's state anew."""
 
@@ -291,15 +285,11 @@ class Table:
 
     @takes(AuditRequest)
     def audit(self, request: AuditRequest) -> AuditTableReport:
-        """What the audit trail says was done to the table, newest first.
-
-        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
-        """
+        """What the audit trail says was done to the table, newest first. Raises Usage without."""
         from memwal.jobs.audit.job import run_audit
         from memwal.read.job import find_other_shards
 
-        others = find_other_shards(self._table, request.key) if request.key else frozenset[str]()
-        found = run_audit([self._table], request, {self._table.name: others})
+        found = run_audit([self._table], request, find_other_shards)
         return take_report(found, AuditTableReport)
 
     @takes(VerifyRequest)
@@ -323,7 +313,7 @@ class Table:
         """
         from memwal.jobs.repair.job import RepairOptions, run_repair
 
-        asked = narrow(request, RepairRequest)
+        asked = convert_request(request, RepairRequest)
         options = self._make_options(
             RepairOptions,
             dry_run=request.dry_run,
@@ -401,19 +391,18 @@ class Table:
         source: str,
         *,
         backup: str | None = None,
-        version: int | None = None,
         backup_storage_options: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> RestoreTableReport:
         """Make the table out of a backup in `source`; nothing may be there yet.
 
-        `backup` is its name, by default the newest, or the newest that holds `version`.
+        `backup` is its name, by default the newest.
         `backup_storage_options` are of `source`, over those of the table.
         """
         from memwal.jobs.restore.job import RestoreOptions, run_restore
 
         place = self._make_place(source, backup_storage_options)
-        asked = RestoreRequest(backup=backup, version=version)
+        asked = RestoreRequest(backup=backup)
         request = check_request(asked, lambda o: o.name)
         made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
         return take_report(run_restore(made, LogProgress()), RestoreTableReport)
@@ -521,7 +510,7 @@ class Table:
 
     def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""
-        asked: object = narrow(request, type(cast(Any, kind).request))
+        asked: object = convert_request(request, type(cast(Any, kind).request))
         return self._make_options(kind, dry_run=request.dry_run, request=asked)
 
     def _make_place(

@@ -61,8 +61,8 @@ PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_CONDITION, EXIT_HELD, EXIT_PARTIAL}
 
 JOBS_MODULES = frozenset(
     (
-        *("boto3", "botocore", "datafusion", "google", "lance", "lance_namespace"),
-        *("mmh3", "numpy", "obstore", "pyarrow", "tenacity"),
+        *("boto3", "botocore", "google", "lance", "lance_namespace"),
+        *("numpy", "obstore", "pyarrow", "tenacity"),
     )
 )
 """Of the extra `jobs`, which Airflow's environment can go without."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import MemWalState, ShardId, VersionManifest
@@ -62,21 +62,12 @@ class SegmentFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFacts:
-    """One logical index of a version.
-
-    For a vector index `partition_rows` are the partition sizes, and `trained_partition_rows` those
-    of its first segment alone: the model was trained on that segment's rows, so they show how
-    training divided them. `row_bytes` is how much memory a row of the indexed column takes; None
-    if nobody measured it.
-    """
+    """One logical index of a version."""
 
     name: str
     kind: str
     columns: tuple[str, ...]
     segments: tuple[SegmentFacts, ...]
-    partition_rows: tuple[int, ...] = ()
-    trained_partition_rows: tuple[int, ...] = ()
-    row_bytes: float | None = field(default=None, compare=False)
 
     @property
     def is_vector(self) -> bool:

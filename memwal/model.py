@@ -558,8 +558,6 @@ class TableState:
     cursors: Sequence[Cursor] = ()
     failures: int = 0
     reason: str | None = None
-    queue_place: int | None = None
-    merged_rows: int | None = None
 
     @property
     def oldest_pending_seconds(self) -> float | None:

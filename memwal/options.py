@@ -147,7 +147,7 @@ class DeclaredOption:
         return found if self.kind is Kind.LIST else tuple(c for c in self.choices if c in found)
 
     def _check_one(self, value: Any, name: str, bounds: Bounds) -> Any:
-        if self.choices and value not in self._list_known():
+        if self.choices and value not in self.choices:
             raise Usage(f"{name} {value!r}: expected {', '.join(self.choices)}")
         if isinstance(value, str) and self.option.parse is not None:
             return self.option.parse(value)
@@ -159,14 +159,6 @@ class DeclaredOption:
         if most is not None and value > most:
             raise Usage(f"{name} {value}: expected {most:g} or less")
         return value
-
-    @property
-    def takes_bool(self) -> bool:
-        """Whether it may be given without a word, or as True and False."""
-        return bool in get_args(self.type)
-
-    def _list_known(self) -> tuple[object, ...]:
-        return (*self.choices, True, False) if self.takes_bool else self.choices
 
 
 @cache
@@ -196,7 +188,7 @@ def list_options(request: Any) -> tuple[DeclaredOption, ...]:
     return tuple(found)
 
 
-def narrow(request: Any, kind: Callable[..., Request], **more: Any) -> Request:
+def convert_request(request: Any, kind: Callable[..., Request], **more: Any) -> Request:
     """A request of another kind that says the same, as far as that kind has a word for it."""
     own = {field.name for field in fields(request)}
     shared = {f.name: getattr(request, f.name) for f in fields(cast(Any, kind)) if f.name in own}

@@ -84,7 +84,7 @@ def _count_commands() -> tuple[int, int]:
     from typer.main import get_command
 
     from memwal.cli.app import app
-    from memwal.cli.shared import SHARED
+    from memwal.cli.commands import SHARED
 
     waiting: list[Any] = [get_command(app)]
     commands = options = 0

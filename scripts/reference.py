@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import typer
 from memwal import errors
 from memwal.cli.app import app
 from memwal.cli.commands import SECTIONS
-from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
 from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.config import SECTIONS as KEYS
+from memwal.config import Settings, name_variable
 from memwal.config.known_names import VARIABLES
 from memwal.rows.conversions import MEANINGS
 from memwal.rows.pairs import describe_pairs
@@ -34,6 +35,8 @@ _JOB = {field.name for field in fields(JobFlags)}
 # Commands that only look accept these options silently, but do not need them.
 _HIDDEN = {"engine", "master", "no_lease"}
 _DEPTH_MAX = 6
+_UNITS = ("rows", "bytes", "seconds", "percent", "generations", "shards", "tasks")
+_SECRET = "storage_options"
 
 
 def write_pages() -> dict[str, str]:
@@ -147,7 +150,7 @@ def _describe_option(option: Any) -> tuple[object, ...]:
 
 def _describe_keys() -> Iterator[str]:
     yield (
-        "## memwal.toml\n\n`memwal config --explain` tells the same. `[tables.NAME]` and "
+        "## memwal.toml\n\n`[tables.NAME]` and "
         "`[patterns.GLOB]` take the keys of `[defaults]`, too. A unit may also\nbe written "
         'with the value (`"256MB"`, `"90s"`). '
         "What goes where: [configuration](../operate/configuration.md).\n"
@@ -161,6 +164,78 @@ def _describe_keys() -> Iterator[str]:
             yield "Each but `storage_options` is also `MEMWAL_` and its name in capitals.\n"
     yield "## Environment\n"
     yield from _table(("variable", "meaning"), ((f"`{k}`", v) for k, v in VARIABLES.items()))
+
+
+def list_keys() -> Iterator[dict[str, Any]]:
+    """Yield every key."""
+    standards = _find_defaults()
+    for section, kind in KEYS.items():
+        schema = kind.model_json_schema()
+        for name, said in schema["properties"].items():
+            if section in ("patterns.NAME", "tables.NAME") and name in Settings.model_fields:
+                continue
+            options = [o for o in said.get("anyOf", (said,)) if o.get("type") != "null"]
+            is_setting = kind is Settings
+            default = standards.get(name) if is_setting else said.get("default")
+            yield {
+                "section": section,
+                "key": name,
+                "type": _describe_type(options[0]),
+                "default": None if default == [] else default,
+                "unit": options[0].get("unit") or _find_unit(name),
+                "variable": name_variable(name) if is_setting and name != _SECRET else None,
+                "meaning": said["description"],
+            }
+
+
+def _describe_type(said: Mapping[str, Any]) -> str:
+    if "enum" in said:
+        return " | ".join(said["enum"])
+    words = {"integer": "whole number", "array": "text or list", "object": "table"}
+    stored = said.get("type", "object")
+    kind = words.get(stored, stored.replace("string", "text"))
+    low = said.get("minimum", said.get("ge"))
+    above = said.get("exclusiveMinimum", said.get("gt"))
+    high = said.get("maximum", said.get("le"))
+    bounds = [f">= {low}"] if low is not None else [] if above is None else [f"> {above}"]
+    return ", ".join([kind, *bounds, *([] if high is None else [f"<= {high}"])])
+
+
+def _find_unit(name: str) -> str | None:
+    return next((unit for unit in _UNITS if unit in name.split("_")), None)
+
+
+def _find_defaults() -> dict[str, Any]:
+    """Find the settings' defaults, from the limits of the jobs that use them."""
+    from memwal.jobs.compaction.plan import CompactionLimits
+    from memwal.jobs.garbage.model import GarbageLimits
+    from memwal.jobs.index_catchup.plan import CatchupLimits
+    from memwal.jobs.merge.plan import MergeLimits
+    from memwal.jobs.status.plan import AbandonedLimits, DueLimits
+    from memwal.jobs.watch.request import FRESHNESS_SECONDS
+    from memwal.model import PRIORITY
+    from memwal.run.records import RUNS_KEPT_MAX
+    from memwal.store.objects.base import StoreLimits
+    from memwal.store.records.lease import TTL_SECONDS
+
+    found: dict[str, Any] = {
+        "engine": "auto",
+        "log_format": "text",
+        "freshness": FRESHNESS_SECONDS,
+        "priority": PRIORITY,
+        "lease_seconds": TTL_SECONDS,
+        "runs_kept_max": RUNS_KEPT_MAX,
+        "store_seconds_max": StoreLimits().retry_seconds_max,
+        "sweep_seconds": GarbageLimits().sweep_seconds,
+        **asdict(DueLimits()),
+        **asdict(AbandonedLimits()),
+        **asdict(MergeLimits()),
+    }
+    for job, limits in ("index-catchup", CatchupLimits()), ("compaction", CompactionLimits()):
+        for name, value in asdict(limits).items():
+            if found.setdefault(name, value) != value:
+                found[name] = f"{found[name]} ({job}: {value})"
+    return found
 
 
 def _describe_key(key: Mapping[str, Any]) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ import pytest
 import memwal
 from memwal import shard_of
 from memwal.cli import main
-from memwal.cli.parse import parse_pairs
+from memwal.cli.requests import parse_pairs
 from memwal.config import (
     BackupSettings,
     Config,
@@ -488,7 +488,6 @@ SETTINGS = {
     "engine": "spark",
     "log_format": "json",
     "master": "local[3]",
-    "index_join_allowed": "true",
     "materialize_deletions_threshold": "0.5",
     "lease_seconds": "20",
     "compaction": "auto",

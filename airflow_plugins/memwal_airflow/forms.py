@@ -14,12 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from memwal.config import Config, mask_address
 from memwal.config.requests import describe_option, find_bounds
 from memwal.errors import Usage
-from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.garbage.request import GarbageRequest
-from memwal.jobs.rescue.request import RescueRequest
 from memwal.options import DeclaredOption, Kind, list_options
 from memwal_airflow.assets.events import find_triggering_tables
 from memwal_airflow.hooks.request import check_keys, find_configured_tables, parse_tables
+from memwal_airflow.operators.jobs import OPERATORS
 from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000
@@ -27,7 +25,7 @@ SHARDS_MAX = 1_000
 _SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 # The DAGs whose forms show the options of their jobs.
-FORMS = {"garbage": GarbageRequest, "rescue": RescueRequest, "backfill": BackfillRequest}
+_FORMS = ("garbage", "rescue", "backfill")
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
@@ -40,16 +38,18 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
     params = {"tables": build_tables_param(config, None if is_rescue else no_tables)}
     if job != "verify":
         params["dry_run"] = build_dry_run_param(is_rescue)
-    return params | {
-        declared.field: build_param(declared, declared.shown_default)
-        for declared in list_form_options(job)
-    }
+    return params | build_option_params(job)
 
 
 def list_form_options(job: str) -> list[DeclaredOption]:
     """The options of a job that whoever starts its DAG may choose."""
-    request = FORMS.get(job)
+    request = OPERATORS[job].request if job in _FORMS else None
     return [] if request is None else [d for d in list_options(request) if d.option.form]
+
+
+def build_option_params(job: str) -> dict[str, Param]:
+    """Build the fields of a job's own options."""
+    return {declared.field: _build_param(declared) for declared in list_form_options(job)}
 
 
 def build_run_fields(job: str) -> dict[str, Any]:
@@ -59,36 +59,26 @@ def build_run_fields(job: str) -> dict[str, Any]:
     return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
 
 
-def build_param(declared: DeclaredOption, default: Any = None) -> Param:
+def _build_param(declared: DeclaredOption) -> Param:
     """Build the field of a form for an option; its JSON schema refuses unfit values."""
-    title, text = declared.option.form, describe_option(declared)
+    default, text = declared.shown_default, describe_option(declared)
+    schema: dict[str, Any]
     match declared.kind:
         case Kind.SWITCH | Kind.EITHER:
-            return Param(bool(default), type="boolean", title=title, description=text)
+            default, schema = bool(default), {"type": "boolean"}
         case Kind.LIST:
-            return Param(
-                [],
-                type=["array", "null"],
-                title=title,
-                description=text,
-                items={"type": "string", "pattern": _SHARD},
-                maxItems=SHARDS_MAX,
-                uniqueItems=True,
-            )
+            items = {"type": "string", "pattern": _SHARD}
+            default, schema = [], {"type": ["array", "null"], "items": items}
+            schema |= {"maxItems": SHARDS_MAX, "uniqueItems": True}
         case Kind.DURATION:
-            empty = "" if "Default:" in text else f"; empty: {declared.shown_default or 'none'}"
+            empty = "" if "Default:" in text else f"; empty: {default or 'none'}"
             text = f"{text} Such as {declared.option.metavar}{empty}"
-            return Param(
-                default,
-                type=["string", "null"],
-                pattern=_DURATION,
-                title=title,
-                description=text,
-            )
-    least, most = find_bounds(declared)
-    bounds = {"minimum": least, "maximum": most}
-    known: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
-    return Param(default, type=["integer", "null"], title=title, description=text, **known)
+            schema = {"type": ["string", "null"], "pattern": _DURATION}
+        case _:
+            bounds = zip(("minimum", "maximum"), find_bounds(declared), strict=True)
+            known = {name: value for name, value in bounds if value is not None}
+            schema = {"type": ["integer", "null"], **known}
+    return Param(default, title=declared.option.form, description=text, **schema)
 
 
 def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
@@ -96,21 +86,20 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
 
     Without `no_tables` a run that names no table is refused, since nothing tells which was meant.
     """
-    names = list(config.tables)
+    names, any_address = list(config.tables), config.airflow.any_address
+    # Turns the field into a choice of these; without it, it is a field to type into.
+    choice: dict[str, Any] = {} if any_address else {"examples": names}
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
-    choice: dict[str, Any] = {}
-    if not config.airflow.any_address:
+    if not any_address:
         # An address with a secret in it is not offered; its table can be chosen by name.
         addresses = [t.uri for t in config.tables.values() if t.uri == mask_address(t.uri)]
         items["enum"] = list(dict.fromkeys([*names, *addresses]))
-        # Turns the field into a choice of these; without it, it is a field to type into.
-        choice = {"examples": names}
     return Param(
         [],
         type="array" if no_tables is None else ["array", "null"],
         title="Tables",
         description="Names in memwal.toml"
-        + (", paths, or s3:// addresses" if config.airflow.any_address else "")
+        + (", paths, or s3:// addresses" if any_address else "")
         + (f"; none: {no_tables}" if no_tables else ""),
         items=items,
         minItems=1 if no_tables is None else 0,

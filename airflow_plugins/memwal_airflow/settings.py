@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,17 +18,12 @@ SECTION = "memwal"
 class AirflowSettings:
     """Where the jobs' environment is, and how the page looks at the tables.
 
-    `command` is the memwal executable in the jobs' environment, `jobs_directory` where spark-submit
-    finds the job scripts (None: the one that comes with memwal). `run_directory` holds the logs,
-    reports and exit codes of running jobs; workers and triggerers have to share it for deferrable
-    operators.
+    `command` is the memwal executable in the jobs' environment.
     """
 
     command: str
     config_file: str | None
-    jobs_directory: str | None
     conn_id: str
-    run_directory: str
     page_refresh_seconds: float
     page_timeout_seconds: float
 
@@ -45,14 +39,11 @@ def read_settings() -> AirflowSettings:
 
     command = read("command", "memwal")
     config_file = read("config_file") or os.environ.get("MEMWAL_CONFIG")
-    default_directory = f"{tempfile.gettempdir()}/memwal-airflow-{os.getuid()}"
     return AirflowSettings(
         # A bare name is looked for on PATH.
         command=str(Path(command).absolute()) if os.sep in command else command,
         config_file=str(Path(config_file).absolute()) if config_file else None,
-        jobs_directory=read("jobs_directory") or None,
         conn_id=read("conn_id", "memwal_default"),
-        run_directory=str(Path(read("run_directory", default_directory)).absolute()),
         page_refresh_seconds=conf.getfloat(SECTION, "page_refresh_seconds", fallback=30.0),
         page_timeout_seconds=conf.getfloat(SECTION, "page_timeout_seconds", fallback=60.0),
     )

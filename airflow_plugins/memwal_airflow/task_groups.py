@@ -18,15 +18,18 @@ from airflow.sdk import (
     AssetAny,
     AssetOrTimeSchedule,
     CronTriggerTimetable,
+    Param,
     TaskGroup,
     TriggerRule,
     get_current_context,
     task,
     task_group,
 )
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.types import DagRunType
 
-from memwal.config import AirflowDags, Config
+from memwal.config import AirflowDags, Config, mask_address
+from memwal.report import DONE, NOTHING_TO_DO
 from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
 from memwal_airflow.assets.events import (
     BACKED_UP,
@@ -39,24 +42,18 @@ from memwal_airflow.assets.events import (
     build_asset,
     declare_tables,
 )
-from memwal_airflow.forms import build_run_fields, build_run_params, list_tables
-from memwal_airflow.operators import jobs as operators
-from memwal_airflow.operators.base import SUMMARY_KEY, MemWalJobOperator, describe
+from memwal_airflow.forms import (
+    build_dry_run_param,
+    build_option_params,
+    build_run_fields,
+    build_run_params,
+    build_tables_param,
+    list_tables,
+)
+from memwal_airflow.operators.base import SUMMARY_KEY, describe
+from memwal_airflow.operators.jobs import BACKFILL_JOBS, OPERATORS
 from memwal_airflow.settings import read_dag_config
 
-OPERATORS: dict[str, type[MemWalJobOperator]] = {
-    "merge": operators.MemWalMergeOperator,
-    "index-catchup": operators.MemWalIndexCatchupOperator,
-    "snapshot": operators.MemWalSnapshotOperator,
-    "garbage": operators.MemWalGarbageOperator,
-    "compaction": operators.MemWalCompactionOperator,
-    "ingest": operators.MemWalIngestOperator,
-    "maintain": operators.MemWalMaintainOperator,
-    "backfill": operators.MemWalBackfillOperator,
-    "rescue": operators.MemWalRescueOperator,
-    "verify": operators.MemWalVerifyOperator,
-    "backup": operators.MemWalBackupOperator,
-}
 # A run works on the tables as they are now, so Airflow's own backfill over past dates is no use.
 RUN_TYPES: Any = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
 BY_HAND: Any = [DagRunType.MANUAL]
@@ -71,7 +68,7 @@ STEPS = {
     "backup": BACKED_UP,
 }
 # Jobs that run several others; it is the work of those that is announced.
-CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": operators.BACKFILL_JOBS}
+CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": BACKFILL_JOBS}
 
 
 def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
@@ -88,7 +85,7 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
 
 def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     """The fields that `[airflow]` sets for the task of `job`."""
-    names = {"conn_id", "spark_conn_id", "deferrable", "defer_after_seconds", "held_seconds_max"}
+    names = {"conn_id", "spark_conn_id", "deferrable", "held_seconds_max"}
     fields = dags.model_dump(include=names)
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
     fields["outlets"] = []  # the task after it announces, even after a failure
@@ -162,14 +159,9 @@ def announce(
         instance = context["ti"]
         group = instance.task_id.rpartition(".")[0]
         source = f"{group}.{from_task}" if group else from_task
-        index = instance.map_index
-        if index is not None and index >= 0:
-            # In a mapped group, take only its own table, else all that the task was mapped over.
-            found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, map_indexes=index)
-        else:
-            found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY)
-        summaries = [found] if isinstance(found, dict) else list(found or [])
-        return add_events(step, summaries, context, part)
+        index = -1 if instance.map_index is None else instance.map_index
+        found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, map_indexes=index)
+        return add_events(step, found, context, part)
 
     # A teardown does not decide how the run ends; as a plain last task it would turn every failed
     # run into a success. If it fails for good, the daily runs over all tables make up for it.
@@ -299,9 +291,7 @@ def memwal_ingest_group(
     config = read_dag_config()
     with TaskGroup(group_id or "memwal_ingest") as group:
         settings = {**build_job_defaults("ingest", config.airflow), **fields}
-        ingest = operators.MemWalIngestOperator(
-            task_id="ingest", table=table, sources=sources, **settings
-        )
+        ingest = OPERATORS["ingest"](task_id="ingest", table=table, sources=sources, **settings)
         ingest >> announce("ingest", INGESTED, config, [table])
     return group
 
@@ -323,3 +313,92 @@ def build_event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any
     if clock is None:
         return AssetAny(*assets)
     return AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*assets))
+
+
+# The jobs that follow a backfill, table by table; each may make work for the next.
+REST = ("compaction", "snapshot", "garbage")
+
+
+def build_backfill_params(config: Config) -> dict[str, Param]:
+    """Build the form of a backfill. The fields beside `jobs` are for those that take them."""
+    order = [*BACKFILL_JOBS, *REST]
+    options = build_option_params("backfill")
+    options["concurrency"].value = config.airflow.tasks_in_flight_max
+    options["concurrency"].schema["maximum"] = config.airflow.tasks_in_flight_max
+    return {
+        "tables": build_tables_param(config),
+        "jobs": Param(
+            ["merge", "index-catchup", "snapshot"],
+            type="array",
+            title="Jobs",
+            description=f"Run in this order: {', '.join(order)}",
+            items={"type": "string", "enum": order},
+            minItems=1,
+            uniqueItems=True,
+            examples=order,
+        ),
+        **options,
+        "engine": Param(
+            None,
+            type=["string", "null"],
+            enum=["auto", "spark", "local", None],
+            title="Engine",
+            description="Where the work runs; empty: as configured",
+        ),
+        "execute": build_option_params("garbage")["execute"],
+        "dry_run": build_dry_run_param(True),
+    }
+
+
+def add_backfill_tasks(config: Config) -> None:
+    """Add one backfill of the chosen tables, then a group of jobs for each of them.
+
+    Jobs that were not chosen are skipped. A table whose backfill failed gets no further jobs, and
+    fails the run.
+    """
+    tables = choose_tables(config)
+    backfill = OPERATORS["backfill"](
+        task_id="backfill",
+        tables=tables,
+        jobs="{{ params.jobs }}",
+        engine="{{ params.engine }}",
+        **build_run_fields("backfill"),
+        enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
+        **build_job_defaults("backfill", config.airflow),
+    )
+    for job in BACKFILL_JOBS:
+        step = STEPS[job]
+        backfill >> announce("backfill", step, config, config.tables, f"announce_{step}", part=job)
+
+    def choose_fields(job: str) -> dict[str, Any]:
+        return {
+            # A job that was not chosen, or has nothing to do, is skipped; the next one runs anyway.
+            "trigger_rule": TriggerRule.NONE_FAILED,
+            "configured_only": True,
+            "dry_run": "{{ params.dry_run }}",
+            "enabled": f"{{{{ {job!r} in params.jobs }}}}",
+            **({"execute": "{{ params.execute }}"} if job == "garbage" else {}),
+        }
+
+    @task_group(group_id="table")
+    def upkeep(table: str) -> None:
+        check = check_backfill.override(**build_task_defaults(config.airflow))
+        check(table) >> chain_jobs(table, REST, config, choose_fields)
+
+    backfill >> upkeep.expand(table=tables)
+
+
+@task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE)
+def check_backfill(table: str) -> None:
+    """Fail if the backfill could not bring the table up to date."""
+    context = get_current_context()
+    if not set(BACKFILL_JOBS) & set(context["params"]["jobs"]):
+        return
+    found = context["ti"].xcom_pull(task_ids="backfill", key=SUMMARY_KEY) or {}
+    name = mask_address(table)
+    result = next((t for t in found.get("tables") or [] if t["table"] == name), None)
+    if result is None:
+        why = found.get("error") or "the backfill did not report on it"
+        raise AirflowFailException(f"{name}: {why}")
+    if result["outcome"] not in (DONE, NOTHING_TO_DO):
+        raise AirflowFailException(f"{name}: {result['outcome']}: {result['error']}")

@@ -15,10 +15,10 @@ from bench.counted_s3 import CountedS3, Seen
 from bench.harness import Bench, run_memwal
 from bench.tables import make_base, new_shards, rows_of
 from memwal.jobs.garbage.apply.deletions import make_deletions
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, ShardEvidence
 from memwal.jobs.garbage.plan import plan_garbage
 from memwal.jobs.garbage.store import StoredGarbageEvidence
+from memwal.jobs.garbage.survey import Survey
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import ShardId, ShardView, StoredFile, TableView
 from memwal.run.stores import open_stores
@@ -205,8 +205,8 @@ def _planning(bench: Bench, table: Path) -> None:
     bench.plot("garbage-planning", "plan", "objects", "s", seconds.items())
 
 
-def _look(view: TableView, evidence: Evidence, limits: GarbageLimits, now: int) -> Look:
-    return Look(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
+def _look(view: TableView, evidence: Evidence, limits: GarbageLimits, now: int) -> Survey:
+    return Survey(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
 
 
 def _objects(plan: GarbagePlan) -> int:

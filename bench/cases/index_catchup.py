@@ -15,7 +15,7 @@ from bench.harness import Bench, folder_bytes
 from bench.tables import KEY, flush, new_shards
 from memwal.config import Config, resolve_table
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.run.progress import Silent

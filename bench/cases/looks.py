@@ -19,7 +19,7 @@ from bench.harness import DOLLARS, Bench, run_memwal
 from bench.tables import flush, make_base, new_shards, pending, rows_of
 from memwal.config import Config, resolve_table
 from memwal.format import codec, layout
-from memwal.jobs.watch.plan import Look
+from memwal.jobs.watch.plan import TableLook
 from memwal.jobs.watch.store import StoredLooks
 from memwal.model import ShardId
 from memwal.run.stores import open_stores
@@ -75,7 +75,7 @@ def _look(bench: Bench, server: CountedS3, table: Path, shards: int, changed: st
     uri, options = server.place(table), server.storage_options
     looks, resolved = StoredLooks(), resolve_table(uri, Config(), options, {})
 
-    def look() -> Look:
+    def look() -> TableLook:
         return looks.look(resolved)
 
     first, _, _ = _count(server, look, changed=True)
@@ -115,8 +115,8 @@ def _look(bench: Bench, server: CountedS3, table: Path, shards: int, changed: st
 
 
 def _count(
-    server: CountedS3, look: Callable[[], Look], *, changed: bool
-) -> tuple[Seen, float, Look]:
+    server: CountedS3, look: Callable[[], TableLook], *, changed: bool
+) -> tuple[Seen, float, TableLook]:
     server.forget()
     before = time.process_time()
     found = look()

@@ -20,7 +20,7 @@ _MIB = 1024 * 1024
 # What `memwal merge` has imported by the time that it reads a generation.
 _IMPORTS = """
 import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job
-import memwal.jobs.merge.store.base_table, memwal.store.records.runs, pyarrow.compute
+import memwal.jobs.merge.store, memwal.store.records.runs, pyarrow.compute
 """
 
 # One run of the job over all generations, one commit each; the kernel's word on this process's
@@ -32,7 +32,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.config import Config, resolve_table
 from memwal.run.progress import Silent
 from memwal.rows.memory import Memory
-from memwal.jobs.merge.store.base_table import LanceFold
+from memwal.jobs.merge.store import LanceFold
 
 table, every = sys.argv[1], int(sys.argv[2])
 if int(sys.argv[3]):

@@ -16,7 +16,7 @@ TITLE = "Start-up"
 _JOB = """
 import sys, time
 import memwal.jobs.merge.job
-from memwal.jobs.merge.unit import run_merge_unit
+from memwal.jobs.merge.job import run_merge_unit
 from memwal.cli import main
 
 stamp, table = sys.argv[1:]

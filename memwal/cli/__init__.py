@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from memwal.cli import gc_pause, streams
+from memwal.cli import process
 from memwal.identity import find_stranger
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
@@ -21,13 +21,13 @@ def main(arguments: list[str] | None = None) -> None:
     if stranger := find_stranger():
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
-    gc_pause.pause()
+    process.pause_collecting()
     # Imported late: once the garbage collector is paused, and the package is known to be ours.
     from memwal.run.process import pandas_skip, process_memory
 
     pandas_skip.start()
     process_memory.limit_arenas()
-    streams.prepare()
+    process.prepare()
     from memwal.run.process import logs
 
     arguments = _spell_out(sys.argv[1:] if arguments is None else arguments)
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         make_app(arguments)(arguments)
     except OSError as error:  # from --help and the like: commands report their own errors
-        problem = streams.give_up(error)
+        problem = process.give_up(error)
         raise SystemExit(problem and f"error: stdout: {problem}") from None
     finally:
         logs.stop()

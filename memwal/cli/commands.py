@@ -1,36 +1,76 @@
 """The commands, and the options that come before a command.
 
-Jobs that declare their options in requests, or have next to none, are in `jobs.py`; every other
-command is in a file of its name.
+Most are in `jobs.py`; those with commands below them in `groups.py`, a few in files of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from memwal import __version__
 from memwal.cli.console import stdout
-from memwal.cli.shared import App
+from memwal.cli.flags import JobFlags
 from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs audit verify inspect",
     "Data": "read changes checkpoint backup restore ingest rescue erase",
-    "Operate": "init doctor repair explain help submit lease config schema demo",
+    "Operate": "init doctor repair explain help submit lease schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_FILES = {"changes": "read"}
-_OTHER_JOBS = {"audit", "doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
-_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
+_FILES = {
+    "changes": "read",
+    **dict.fromkeys(("backup", "checkpoint", "erase", "inspect", "lease"), "groups"),
+}
+_OWN_FILE = {"demo", "explain", "read", "schema", "status", "submit", "watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
+
+
+# Nobody should run a job without having met these two.
+_SHOWN_EVERYWHERE = {"dry_run", "everything"}
+SHARED = {field.name for field in fields(JobFlags)} - _SHOWN_EVERYWHERE
+"""The parameters that `memwal help options` explains."""
+
+
+class OwnHelp(TyperCommand):
+    """Names the shared options in one line, instead of explaining them in each command's help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the command's own options, and that line."""
+        own: list[Any] = self.params
+        shared = [p for p in own if p.name in SHARED and not p.hidden]
+        self.show(ctx, formatter, hidden=shared)
+        if shared:
+            flags = " ".join(p.opts[0] for p in shared)
+            with formatter.section("Shared options (memwal help options)"):
+                formatter.write_text(flags)
+
+    def show(self, ctx: Any, formatter: Any, *, hidden: list[Any]) -> None:
+        """Write all arguments and options but some."""
+        for parameter in hidden:
+            parameter.hidden = True
+        try:
+            super().format_options(ctx, formatter)
+        finally:
+            for parameter in hidden:
+                parameter.hidden = False
+
+
+class App(typer.Typer):
+    """Commands of which each has such a help."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[..., Any]:
+        """As typer's."""
+        return super().command(name, **{**more, "cls": more.get("cls") or OwnHelp})
 
 
 class GroupedHelp(TyperGroup):
@@ -76,14 +116,13 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
-    file = "jobs" if name in _IN_ONE_FILE else _FILES.get(name, word)
+    file = word if name in _OWN_FILE else _FILES.get(name, "jobs")
     module = import_module(f"memwal.cli.{file}")
     if group := getattr(module, f"{word}_app", None):
         app.add_typer(group, name=name)
         return
     passes_on = {"ignore_unknown_options": True} if name == _OTHERS_COMMAND else None
-    kind = getattr(module, "COMMAND_CLASSES", {}).get(name)
-    app.command(cls=kind, context_settings=passes_on)(getattr(module, word))
+    app.command(context_settings=passes_on)(getattr(module, word))
 
 
 def show_version(asked: bool) -> None:

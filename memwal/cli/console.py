@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
@@ -238,10 +239,11 @@ def show_report(
 
 
 def _find_view(report: JobReport | TableReport, name: str) -> Any:
-    """Return what shows a report, out of the module of its class or out of `show` beside that."""
+    """Return what shows a report: out of the module of its class, or of `show` or `job` beside."""
     module = import_module(type(report).__module__)
     if not hasattr(module, name):
-        module = import_module(f"{module.__package__}.show")
+        beside = f"{module.__package__}.show"
+        module = import_module(beside if find_spec(beside) else f"{module.__package__}.job")
     return getattr(module, name)
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli import gc_pause
-from memwal.cli.console import RunProgress, show_report, stderr, stdout
-from memwal.cli.options import Debug, Json, LogFormat, Master
+from memwal.cli import process
+from memwal.cli.console import RunProgress, stderr, stdout
+from memwal.cli.flags import Debug, Json, LogFormat, Master
 from memwal.cli.output import Output
-from memwal.cli.parse import parse_engine
+from memwal.cli.requests import parse_engine
 from memwal.config import read_environment_settings
 from memwal.report import JobReport
 
@@ -37,18 +37,15 @@ def demo(
     """Make a table with a live MemWAL, and run the jobs on it."""
 
     def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.demo.job import run_demo
-        from memwal.jobs.demo.show import Story
+        from memwal.demo import run_demo
 
-        gc_pause.resume()
+        process.resume_collecting()
         settings = read_environment_settings()
+        # With --json the story goes to stderr, as stdout holds one document.
+        console = stderr() if as_json else stdout()
         return run_demo(
             folder,
-            # With --json the story goes to stderr, as stdout holds one document.
-            Story(
-                console=stderr() if as_json else stdout(), show=show_report, clear=progress.clear
-            ),
-            progress,
+            lambda line: console.print(line, soft_wrap=True, markup=False, highlight=False),
             engine=parse_engine(engine) or settings.get("engine"),
             master=master or settings.get("master"),
         )

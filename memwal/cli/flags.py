@@ -8,35 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import typer
 from typer.core import TyperGroup
 
-from memwal.cli import gc_pause
+from memwal.cli import process
 from memwal.cli.console import RunProgress, stderr
-from memwal.cli.options import (
-    All,
-    Audit,
-    ConfigFile,
-    Debug,
-    DryRun,
-    EngineOption,
-    Json,
-    LogFormat,
-    Master,
-    MemoryMax,
-    MetricsFile,
-    NoLease,
-    Report,
-    StorageOption,
-    Untested,
-    UnusedEngine,
-    UnusedMaster,
-    UnusedNoLease,
-)
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
-from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs, parse_size
-from memwal.cli.requests import make_parameters, read_request
+from memwal.cli.requests import (
+    make_parameters,
+    parse_engine,
+    parse_log_format,
+    parse_pairs,
+    parse_size,
+    read_request,
+)
 from memwal.config import (
     DEFAULT_FILE,
     Config,
@@ -66,6 +53,101 @@ Result = JobReport | Document
 Job = Callable[[RunProgress], JobReport]
 """The work that is left to do once a command's options have been parsed."""
 
+Tables = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...",
+        help="Path, address (s3, gs, az), or name in the config file; 'a_*' is every name that "
+        "begins so. NAMESPACE:schema.table is a name in a Lance namespace.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
+OneTable = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="Path, address (s3, gs, az), or name in the config file."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Default: ./memwal.toml if present.")
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="K=V",
+        help="As pylance takes them; repeatable. Beats MEMWAL_STORAGE_OPTIONS (JSON), where "
+        "secrets belong: other users of this host see a command line.",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="auto|spark|local",
+        help="Where the work runs (default: auto).",
+    ),
+]
+Master = Annotated[str | None, typer.Option("--master", help="Spark master.")]
+NoLease = Annotated[
+    bool,
+    typer.Option(
+        "--no-lease",
+        help="Work without the table's lease: wasteful; snapshot and maintain refuse it.",
+    ),
+]
+Audit = Annotated[
+    str | None,
+    typer.Option(
+        "--audit",
+        metavar="PLACE",
+        help="A folder or address for audit trails (default: as configured).",
+    ),
+]
+MemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="1GiB",
+        help="What this process, or each of Spark's executors, may take; what can't fit is refused "
+        "(default: no limit).",
+    ),
+]
+# Accepted everywhere, so that one set of options works with every command. Commands that only look
+# ignore them: they work in this process and need no lease.
+UnusedEngine = Annotated[
+    str | None, typer.Option("--engine", metavar="auto|spark|local", hidden=True)
+]
+UnusedMaster = Annotated[str | None, typer.Option("--master", hidden=True)]
+UnusedNoLease = Annotated[bool, typer.Option("--no-lease", hidden=True)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", envvar="MEMWAL_DEBUG", help="Show tracebacks of errors.")
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        envvar="MEMWAL_LOG_FORMAT",
+        metavar="text|json",
+        help="With json each line on stderr is a JSON object (default: text).",
+    ),
+]
+Untested = Annotated[
+    bool, typer.Option("--allow-untested-lance", help="Run on a pylance that was never tested.")
+]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the JSON document here too: a path, or an object (s3://bucket/key; with the "
+        "first table's storage options).",
+    ),
+]
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
+]
+
 _REQUEST = "request"
 _PROVIDED = ("flags", "progress", "results", _REQUEST)
 _OF_SEVERAL = "everything"
@@ -83,7 +165,6 @@ class ReadFlags:
     log_format: LogFormat = None
     allow_untested_lance: Untested = False
     report: Report = None
-    metrics_file: MetricsFile = None
     engine: UnusedEngine = None
     master: UnusedMaster = None
     no_lease: UnusedNoLease = False
@@ -106,7 +187,7 @@ class ReadFlags:
         now, so its start-up ends here and garbage collection resumes. `quiet` suppresses notes on
         what was found in the configuration; `listed` replaces asking namespaces for their tables.
         """
-        gc_pause.resume()
+        process.resume_collecting()
         parse_engine(self.engine)
         return self._look_up(names, quiet=quiet or is_quiet(self.as_json), listed=listed)
 
@@ -169,7 +250,6 @@ class ReadFlags:
             as_json=self.as_json,
             debug=self.debug,
             place=place,
-            metrics_file=self.metrics_file,
             log_format=self.log_format,
             choose_id=lambda: self.run_id,
             table=mask_address(names[0]) if len(names) == 1 and not is_glob(names[0]) else None,
@@ -300,7 +380,7 @@ def command(
 
         run.check = made.check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__
-        _sign(run, made.defaults, made.hints)
+        sign(run, made.defaults, made.hints)
         return run
 
     return decorate
@@ -358,7 +438,7 @@ class _Command:
         return self.work(**values, **{k: v for k, v in provided.items() if k in self.asked})
 
 
-def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Give the command a signature for typer to read, of keywords only."""
     run.__annotations__ = {name: hints[name] for name in defaults}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.main import get_command
 
+from memwal.cli.commands import SHARED, App
 from memwal.cli.console import RunProgress
-from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
-from memwal.cli.options import OneTable, Tables
-from memwal.cli.output import Output
-from memwal.cli.shared import OwnHelp
-from memwal.config import CompactionMode, read_environment_settings
+from memwal.cli.flags import (
+    AuditFlags,
+    Job,
+    JobFlags,
+    OneTable,
+    ReadFlags,
+    RescueFlags,
+    Tables,
+    command,
+    load,
+)
+from memwal.cli.requests import parse_duration
+from memwal.config import make_row_policy, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
-from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.audit.report import AuditRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.init.request import InitAsked
+from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest, QuiesceRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.quiesce.request import QuiesceRequest
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
@@ -36,6 +45,7 @@ from memwal.text import count_of, format_age
 if TYPE_CHECKING:
     from memwal.jobs.repair.model import Damage
     from memwal.jobs.rescue.plan import ShardRescue
+    from memwal.rows.expire import Expire
 
 Sources = Annotated[
     list[str],
@@ -64,7 +74,43 @@ Trails = Annotated[
         "are whole; without a table, all that are in the place configured.",
     ),
 ]
+Topic = Annotated[str, typer.Argument(metavar="COMMAND|options")]
 _VERIFY = "verify"
+
+
+def parse_expire(text: str) -> Expire:
+    """When rows expire, from `COLUMN=AGE`. Raises Usage."""
+    from memwal.rows.expire import make_expire
+
+    column, equals, age = text.rpartition("=")
+    if not equals or not column:
+        raise Usage(f"--expire {text!r}: expected COLUMN=AGE, such as at=90d")
+    return make_expire(column, parse_duration(age, "--expire"))
+
+
+@command(JobFlags)
+def init(table: OneTable, *, request: InitAsked, flags: JobFlags) -> Job:
+    """Make a Lance table ready for MemWAL writers.
+
+    Or says what is in the way. A rerun finishes what a killed run began, and
+    changes nothing if the table already is as requested; an existing, different MemWAL is exit 5.
+    """
+    from memwal.jobs.init.job import InitOptions, run_init
+    from memwal.jobs.init.plan import InitRequest, parse_spec
+
+    if request.maintain and request.maintain_none:
+        raise Usage("--maintain-none: name no index with --maintain beside it")
+    asked = InitRequest(
+        primary_key=tuple(request.primary_key),
+        spec=None if request.spec is None else parse_spec(request.spec),
+        maintained=() if request.maintain_none else tuple(request.maintain) or None,
+        policy=make_row_policy(request.policy) if request.policy else None,
+        expire=None if request.expire is None else parse_expire(request.expire),
+        keys_stay=request.keys_stay,
+        checks_keys=request.check_keys,
+        adopts_clone=request.adopt_clone,
+    )
+    return flags.job(run_init, InitOptions, table, request=asked)
 
 
 @command(JobFlags)
@@ -127,38 +173,15 @@ def maintain(tables: Tables, *, request: MaintainRequest, flags: JobFlags) -> Jo
     return flags.job(run_maintain, MaintainOptions, tables, request=request)
 
 
-class MaintainCommand(OwnHelp):
-    """Lets `--compaction` stand alone: the next word is its value only if it is a valid one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with a value for each `--compaction`."""
-        return super().parse_args(ctx, list(spell_out(args)))
-
-
-COMMAND_CLASSES = {"maintain": MaintainCommand}
-
-
-def spell_out(words: Sequence[str]) -> Iterator[str]:
-    """Turn `--compaction TABLE` into `--compaction=always TABLE`, except after `--`."""
-    end = words.index("--") if "--" in words else len(words)
-    for place, word in enumerate(words):
-        bare = place < end and word == "--compaction"
-        if bare and not (place + 1 < end and words[place + 1] in get_args(CompactionMode)):
-            yield "--compaction=always"
-        else:
-            yield "--compaction=never" if place < end and word == "--no-compaction" else word
-
-
 @command(JobFlags)
-def backfill(tables: Tables, *, request: BackfillRequest, flags: JobFlags, results: Output) -> Job:
-    """Merge and index-catchup on many tables, largest first.
+def backfill(tables: Tables, *, request: BackfillRequest, flags: JobFlags) -> Job:
+    """Merge and index-catchup on many tables, several at a time.
 
-    Run it again after a failure, a kill or a deadline: it continues with what is left. --report is
-    kept up to date while it runs.
+    Run it again after a failure, a kill or a deadline: it continues with what is left.
     """
-    from memwal.jobs.backfill.job import BackfillOptions, run_backfill
+    from memwal.jobs.maintain.job import BackfillOptions, run_backfill
 
-    return flags.job(run_backfill, BackfillOptions, tables, request=request, so_far=results.so_far)
+    return flags.job(run_backfill, BackfillOptions, tables, request=request)
 
 
 @command(JobFlags)
@@ -188,7 +211,7 @@ def verify(tables: Tables, *, request: VerifyRequest, flags: ReadFlags) -> Job:
 @command()
 def doctor(table: Place, *, flags: ReadFlags) -> Job:
     """Try whether a store keeps what MemWAL writers and jobs need."""
-    from memwal.jobs.doctor.job import run_doctor
+    from memwal.jobs.doctor import run_doctor
     from memwal.run.options import RunOptions
 
     return flags.job(run_doctor, RunOptions, table)
@@ -197,7 +220,7 @@ def doctor(table: Place, *, flags: ReadFlags) -> Job:
 @command()
 def runs(tables: Tables, limit: RunsMax = 50, *, flags: ReadFlags) -> JobReport:
     """Show what ran on a table, newest first."""
-    from memwal.jobs.runs.job import run_runs
+    from memwal.jobs.runs import run_runs
 
     return run_runs(flags.tables(tables), limit)
 
@@ -213,11 +236,9 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
-        found = flags.tables(tables)
-        others = {t.name: find_other_shards(t, request.key) for t in found if request.key}
-        return run_audit(found, request, others)
+        return run_audit(flags.tables(tables), request, find_other_shards)
     if request != AuditRequest():
-        raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
+        raise Usage("audit verify checks whole trails: it takes no --path, --key, --run or --limit")
     if len(tables) > 1 or flags.everything:
         return run_audit_verify(flags.tables(tables[1:]))
     config, options = load(flags.config, flags.storage_option)
@@ -347,3 +368,15 @@ def _ask_to_claim(table: str, lines: Sequence[str]) -> bool:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:
         return False
+
+
+def help(topic: Topic = "options") -> None:
+    """Explain a command, or the options that commands share."""
+    # Any other topic has become `COMMAND --help` before (`memwal.cli`).
+    app = App()
+    app.command()(merge)
+    shown: Any = get_command(app)
+    context = typer.Context(shown, help_option_names=[])
+    formatter = context.make_formatter()
+    shown.show(context, formatter, hidden=[p for p in shown.params if p.name not in SHARED])
+    typer.echo(formatter.getvalue().strip())

@@ -11,22 +11,24 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from pydantic_core import PydanticSerializationError, to_json
 from rich.console import Console
 
-from memwal.cli import streams
+from memwal.cli import process
 from memwal.cli.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
-from memwal.cli.files import check_place, write_whole
-from memwal.cli.measures import Measures
-from memwal.cli.parse import parse_log_format
+from memwal.cli.requests import parse_log_format
 from memwal.clock import SystemClock
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, find_code, unexpected
 from memwal.report import DONE, JobReport, TableReport
+from memwal.run.metrics.sink import NO_METRICS, Metrics
+from memwal.run.metrics.start import start_metrics
 from memwal.run.options import choose_run_id
 from memwal.run.process import logs, signals
+from memwal.run.process.whole_file import whole_file
 
 _TABLES_NAMED_MAX = 20
 _CODES_NAMED_MAX = 5
@@ -52,8 +54,12 @@ class ReportPlace:
         if "://" in self._place:
             self._write = self._object()
             return
-        file = check_place("--report", self._place)
-        self._write = lambda document: write_whole(file, document.encode())
+        file = Path(self._place)
+        if file.is_dir():
+            raise Usage(f"--report {file}: that is a folder")
+        if not file.parent.is_dir():
+            raise Usage(f"--report {file}: there is no folder {file.parent}")
+        self._write = lambda document: _write_whole(file, document.encode())
 
     def write(self, document: str) -> str | None:
         """Write it, unless `check` refused the place; return what went wrong, if anything."""
@@ -77,6 +83,15 @@ class ReportPlace:
             raise Usage("--report needs a key: s3://bucket/path/report.json")
         objects = open_objects(folder, self._options(), SystemClock())
         return lambda document: objects.put(name, document.encode())
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    """Write a file atomically: a run that is killed while it writes leaves the old content."""
+    if file.exists() and not file.is_file():
+        file.write_bytes(content)  # a pipe or a terminal
+        return
+    with whole_file(file.resolve()) as out:
+        out.write(content)
 
 
 _LOOKING = frozenset(
@@ -130,7 +145,6 @@ class Output:
     debug: bool = False
     place: ReportPlace | None = None
     shows: bool = True
-    metrics_file: str | None = None
     log_format: str | None = None
     choose_id: Callable[[], str] = choose_run_id
     table: str | None = None
@@ -138,6 +152,8 @@ class Output:
     _began: float = 0.0
     _run_id: str | None = None
     _facts: Mapping[str, str] = field(default_factory=dict)
+    _metrics: Metrics = NO_METRICS
+    _records: bool = True
 
     def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         """Do the work, show and store what it returns, and exit with its code.
@@ -162,26 +178,29 @@ class Output:
         shown = self._show(document)
         if report is not None and not is_quiet(self.as_json):
             seen = document.tells_errors and self.shows and shown and not self.as_json
-            once = seen and logs.current() is None and streams.is_one_place()
+            once = seen and logs.current() is None and process.is_one_place()
             for table, error in _list_errors(report):
                 if once and table is not None:
                     continue  # it has just been shown above
                 with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
             name_explanation(error for _, error in _list_errors(report))
-        stored = all([self._store(document), self._measure(report)])
+        if self._records:
+            self._metrics.record_report(report or JobReport(job=self.job, outcome=DONE))
+        self._metrics.close()
+        stored = self._store(document)
         code = 0 if report is None else report.exit_code
         raise SystemExit(code or (0 if stored and shown else 1))
 
-    @cached_property
-    def measures(self) -> Measures:
-        """The command's metrics."""
-        return Measures(self.metrics_file, self._warn)
+    def take_metrics(self, *, shown: bool) -> Metrics:
+        """Return the metrics, for a job that records what it does by itself.
 
-    def so_far(self, report: JobReport) -> None:
-        """Store the report of a run that goes on; a problem with that is reported at its end."""
-        if self.place is not None:
-            self.place.write(Document.of(self._stamp(report)).text)
+        Raises Unsupported if they are to be `shown` and OpenTelemetry is missing.
+        """
+        self._records = False
+        if shown and self._metrics is NO_METRICS:
+            self._metrics = start_metrics(shown=True, warn=self._warn)
+        return self._metrics
 
     def _describe(self, table: TableReport) -> Mapping[str, str]:
         if self.debug and isinstance(table.cause, BaseException):
@@ -205,7 +224,7 @@ class Output:
             logs.describe_run(run_id=self._run_id)
             if self.place is not None:
                 self.place.check()
-            self.measures.begin()
+            self._metrics = start_metrics(shown=False, warn=self._warn)
             with RunProgress(debug=self.debug, quiet=is_quiet(self.as_json)) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
@@ -245,9 +264,9 @@ class Output:
         """
         problem = None
         if self.as_json:
-            problem = streams.deliver(lambda: sys.stdout.write(document.text))
+            problem = process.deliver(lambda: sys.stdout.write(document.text))
         elif self.shows or document.report is None:
-            problem = streams.deliver(lambda: document.show(document.content, stdout()))
+            problem = process.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
             did = "" if document.report is None else f"; {_summarise(document.report)}"
             text = f"stdout can't take the result: {problem}{did}"
@@ -256,12 +275,6 @@ class Output:
 
     def _store(self, document: Document) -> bool:
         problem = None if self.place is None else self.place.write(document.text)
-        if problem is not None:
-            stderr().print(f"error: {problem}", style="red")
-        return problem is None
-
-    def _measure(self, report: JobReport | None) -> bool:
-        problem = self.measures.end(report or JobReport(job=self.job, outcome=DONE))
         if problem is not None:
             stderr().print(f"error: {problem}", style="red")
         return problem is None

@@ -14,52 +14,17 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column
-from rich.text import Text
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock
 from memwal.run.process.logs import JsonLog
-from memwal.text import count_of, iso_time, one_line
+from memwal.text import iso_time, one_line
 
-ROWS = "rows"
-"""The one unit that is counted fast enough to show a speed; a total of 0 means unknown."""
 _LOGGED_EVERY_SECONDS = 30.0
-
-
-class RowsColumn(DownloadColumn):
-    """The rows done of all rows, and the same for bytes if the step has any."""
-
-    def render(self, task: Task) -> Text:
-        """`1,000/9,000 rows 1.0/9.0 MiB`."""
-        count, total = task.fields["count"], task.fields["rows"]
-        rows = Text((f"{count:,}/" if total else "") + count_of(total or count, "row"))
-        return rows.append(" ").append(super().render(task)) if task.fields["in_bytes"] else rows
-
-
-class SpeedColumn(ProgressColumn):
-    """Rows per second since the step began."""
-
-    def render(self, task: Task) -> Text:
-        """The speed, once there is one."""
-        rows = task.fields["count"] - (task.fields["before"] or 0)
-        speed = f"{rows / task.elapsed:,.0f} rows/s" if rows and task.elapsed else ""
-        return Text(speed, style="dim")
-
-
-class LeftColumn(TimeRemainingColumn):
-    """The time that is left at the speed of the last half minute."""
-
-    def render(self, task: Task) -> Text:
-        """The time, or nothing while it is unknown."""
-        known = task.total is not None and task.time_remaining is not None
-        return super().render(task).append(" left") if known else Text()
 
 
 class BarDisplay:
@@ -72,26 +37,25 @@ class BarDisplay:
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """Show a bar of `total` units in place of the last one; it counts bytes if it can."""
         self.stop()
-        fast = what == ROWS
-        columns = _choose_columns(fast, bytes_total)
-        self._bar = Progress(*columns, console=self._console, transient=True, expand=fast)
-        self._bar.add_task(
-            what,
-            total=bytes_total or total or None,
-            rows=total,
-            count=0,
-            before=None,
-            in_bytes=bytes_total > 0,
+        counts = DownloadColumn(True) if bytes_total else MofNCompleteColumn()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            counts,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
         )
+        self._bar.add_task(what, total=bytes_total or total or None)
+        self._in_bytes = bytes_total > 0
         self._bar.start()
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """Fill the bar up to here; the first call's counts were done before the step began."""
+        """Fill the bar up to here."""
         if self._bar is not None:
             [task] = self._bar.tasks
-            before = count if task.fields["before"] is None else task.fields["before"]
-            completed = bytes_done if task.fields["in_bytes"] else count
-            self._bar.update(task.id, completed=completed, count=count, before=before)
+            self._bar.update(task.id, completed=bytes_done if self._in_bytes else count)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -102,21 +66,6 @@ class BarDisplay:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-def _choose_columns(fast: bool, bytes_total: int) -> list[ProgressColumn]:
-    if fast:  # with many columns, the bar takes the rest of the line
-        rows, speed, left = (Column(no_wrap=True) for _ in range(3))
-        told = [
-            RowsColumn(True, table_column=rows),
-            SpeedColumn(speed),
-            LeftColumn(table_column=left),
-        ]
-        return [BarColumn(None), *told]
-    what = TextColumn("{task.description}", markup=False)
-    if bytes_total:
-        return [what, BarColumn(), DownloadColumn(True), TimeElapsedColumn(), LeftColumn()]
-    return [what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
 
 
 class LogDisplay:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from memwal.cli.flags import ReadFlags, command
-from memwal.cli.options import OneTable
+from memwal.cli.flags import OneTable, ReadFlags, command
 from memwal.cli.output import Document
 from memwal.config import make_settings
 from memwal.options import list_settings

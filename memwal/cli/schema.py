@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
@@ -21,7 +22,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 5
+VERSION = 7
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -35,12 +36,11 @@ REPORTS = (
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
     "changes": "memwal.read.report.ChangesDocument",
-    "inspect-index": "memwal.jobs.inspect.report.IndexDocument",
-    "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
-    "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
-    "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
+    "inspect-index": "memwal.jobs.inspect.IndexDocument",
+    "inspect-manifest": "memwal.jobs.inspect.ManifestDocument",
+    "inspect-shard": "memwal.jobs.inspect.ShardsDocument",
+    "inspect-wal": "memwal.jobs.inspect.WalDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
-    "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
     "schema": "memwal.cli.schema.SchemaNames",
 }
@@ -125,7 +125,12 @@ def _find_report(name: str) -> Any:
     """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
-    several = {"demo": _CHAINED, "watch": ("watch", "maintain"), "schema-table": ("schema",)}
+    several = {
+        "demo": _CHAINED,
+        "watch": ("watch", "maintain"),
+        "schema-table": ("schema",),
+        "backfill": ("maintain",),
+    }
     jobs = several.get(name, (name,))
     kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
@@ -136,13 +141,24 @@ def _find_report(name: str) -> Any:
     return made if whole is JobReport else Union[made, JobReport]  # noqa: UP007
 
 
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the room is one module
+        return False
+
+
 def _list_reports(job: str) -> list[type]:
+    """Return the reports' classes; a small job has no module of its own for them."""
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    module = import_module(f"{room}.report")
-    return [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type)
-        and issubclass(kind, JobReport | TableReport)
-        and (kind.__module__ == module.__name__)
-    ]
+    for name in (f"{room}.report", f"{room}.plan", f"{room}.job", room):
+        found = [
+            kind
+            for kind in (vars(import_module(name)).values() if _exists(name) else ())
+            if isinstance(kind, type)
+            and issubclass(kind, JobReport | TableReport)
+            and kind.__module__ == name
+        ]
+        if found:
+            return found
+    return []

@@ -49,7 +49,7 @@ CompactionMode = Literal["never", "auto", "always"]
 
 
 def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
-    """A key and its meaning, which the reference page and `memwal config --explain` show."""
+    """A key and its meaning, which the reference page shows."""
     if "default_factory" in limits:
         return Field(description=meaning, **limits)
     return Field(default=default, description=meaning, **limits)
@@ -75,14 +75,8 @@ class Settings(BaseModel):
     conflict_seconds_max: Seconds | None = _key(
         "How long a commit that loses races is retried", gt=0
     )
-    index_join_allowed: bool | None = _key(
-        "Whether a merge may join by an index, where that costs less"
-    )
     tombstones_in_commit_max: int | None = _key(
         "Deletes in a commit of rows; more get one of their own before it", ge=0, le=100_000
-    )
-    append_seconds_max: Seconds | None = _key(
-        "Expected time up to which index-catchup appends", ge=0
     )
     segment_rows_min: int | None = _key(
         "Unindexed rows from which segments are built in parallel", ge=1
@@ -92,13 +86,6 @@ class Settings(BaseModel):
         "Unindexed rows; above, a vector index is trained again", ge=0
     )
     retrain_segments_max: int | None = _key("Segments; above, an index is rebuilt", ge=1)
-    retrain_imbalance_ratio_max: float | None = _key(
-        "Largest partition to tenth percentile; above, it is trained again", ge=1
-    )
-    retrain_imbalance_rows_min: int | None = _key("Smaller partitions never count as uneven", ge=1)
-    retrain_growth_percent_min: float | None = _key(
-        "New rows since the training; below, uneven partitions stay", gt=0
-    )
     target_rows_per_fragment: int | None = _key("Rows per fragment that compaction aims for", ge=1)
     compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where advised")
     compaction_fragments_min: int | None = _key(
@@ -240,8 +227,7 @@ class AirflowDags(BaseModel):
     conn_id: str = _key("The connection to the tables", "memwal_default")
     spark_conn_id: str | None = _key("For spark-submit; not set: the memwal command")
     pool: str = _key("The pool of the tasks", "default_pool")
-    deferrable: bool = _key("Whether tasks wait in the triggerer", False)
-    defer_after_seconds: Seconds = _key("How long a task waits in the worker first", 30, ge=0)
+    deferrable: bool = _key("Whether jobs run in the triggerer", False)
     runs_in_flight_max: int = _key("Runs of a DAG at a time", 3, ge=1)
     tasks_in_flight_max: int = _key("Tasks of a job in a DAG at a time", 4, ge=1)
     retries: int = _key("Retries of a task", 3, ge=0)

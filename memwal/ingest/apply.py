@@ -36,9 +36,8 @@ from memwal.ingest.report import (
 )
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.splits import make_splits
 from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
-from memwal.ingest.track import IngestUnit, Track, TrackResult, run_ingest_unit
+from memwal.ingest.track import IngestUnit, Track, TrackResult, make_splits, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
@@ -99,13 +98,10 @@ class Ingester:
     @cached_property
     def _shape(self) -> Shape:
         request = self.options.request
-        return Shape(
-            schema=self._table.schema,
-            key=self.view.primary_key,
+        return self._table.make_shape(
             delete_column=request.delete_column,
-            skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
-            conversions=read_conversions(request.convert),
+            convert=request.convert,
         )
 
     @cached_property
@@ -304,7 +300,6 @@ class Ingester:
     def _shape_of(self, plan: PlanRecord) -> Shape:
         return replace(
             self._shape,
-            skips_unknown_columns=plan.skips_unknown_columns,
             missing_as_null=plan.missing_as_null or self._shape.missing_as_null,
             conversions=read_conversions(plan.convert) | self._shape.conversions,
         )
@@ -315,7 +310,7 @@ class Ingester:
         shape = self._shape_of(plan)
         splits = make_splits(self._files, files, shape, plan.chunk_rows)
         self._rows_known = {file.uri: self._files.count_rows(file) for file in files}
-        pace = Pace(progress=self.progress, sources=self._files, files=files, rows=self._rows_known)
+        pace = Pace(progress=self.progress, files=files, rows=self._rows_known)
         pace.start(found.read_progress(WHOLE))
         return Track(
             name=WHOLE,

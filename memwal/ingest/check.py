@@ -13,8 +13,7 @@ from memwal.ingest.report import IngestFindingReport, IngestShardReport
 from memwal.ingest.routing import Router
 from memwal.ingest.shards import route_rows
 from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
-from memwal.ingest.sources.splits import Places
-from memwal.ingest.values.numbered_chunks import find_marks, is_marked
+from memwal.ingest.values.numbered_chunks import find_marks
 from memwal.ingest.values.operations import Kind
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, examine
@@ -48,7 +47,7 @@ def look_first(
         narrow = replace(shape, schema=pa.schema(fields), missing_as_null=True)
         read = [n for n in schema.names if n in {*doubtful, shape.delete_column}]
         for chunk in files.read_chunks(file, _LOOKED_ROWS, columns=read):
-            Sieve(shape=narrow).sift(chunk, file.uri, 0, Places(files, file).find)
+            Sieve(shape=narrow).sift(chunk, file.uri, 0)
             break
 
 
@@ -82,7 +81,7 @@ class Check:
 
         Raises StoreUnavailable.
         """
-        before, places = self.rows, Places(self.files, file)
+        before = self.rows
         try:
             schema = self.files.read_schema(file)
             self.shape.check(schema, file.uri)
@@ -90,7 +89,7 @@ class Check:
             for chunk in self.files.read_chunks(file, CHUNK_ROWS, columns=columns):
                 if self.is_full:
                     return None
-                self._add_chunk(file, chunk, places, self.rows - before)
+                self._add_chunk(file, chunk, self.rows - before)
         except Usage as error:
             reason = str(error).removeprefix(f"{file.uri}: ")
             self.findings.append(IngestFindingReport(source=file.uri, reason=reason))
@@ -112,25 +111,16 @@ class Check:
         """Whether there are so many findings that counting has stopped."""
         return self.count >= COUNTED_MAX
 
-    def _add_chunk(self, file: SourceFile, chunk: pa.Table, places: Places, first_row: int) -> None:
+    def _add_chunk(self, file: SourceFile, chunk: pa.Table, first_row: int) -> None:
         self.rows += len(chunk) + len(find_marks(chunk).left_out)
-        stopped = None
-        if not is_marked(chunk):
-            try:
-                self.shape.conform(chunk, file.uri)
-                return
-            except Usage as error:
-                stopped = error
         left = COUNTED_MAX - self.count
         found = examine(self.shape, chunk, file.uri, first_row, left)
-        if stopped is not None and not found.findings:
-            raise stopped
         for finding in found.findings[:left]:
             if self.count >= FINDINGS_MAX:
                 self.left_out += 1
                 continue
-            bad = found.tell(finding, places.find(finding.row or 0))
-            told = {**bad.model_dump(exclude={"data"}), "value": _shorten(bad.value)}
+            told = found.tell(finding).model_dump(exclude={"data"})
+            told["value"] = _shorten(told["value"])
             self.findings.append(IngestFindingReport.model_validate(told))
 
 
@@ -166,10 +156,10 @@ class Forecast:
         read = [n for n in schema.names if n in {*wanted, self.shape.delete_column}]
         fields = [f for f in self.shape.schema if f.name in wanted]
         narrow = replace(self.shape, schema=pa.schema(fields), missing_as_null=True)
-        rows, find_place = 0, Places(self.files, file).find
+        rows = 0
         sieve = Sieve(shape=narrow, rows_max=self.rejects_max, rejected=self.rows_rejected)
         for chunk in self.files.read_chunks(file, CHUNK_ROWS, columns=read):
-            sifted = sieve.sift(chunk, file.uri, rows, find_place)
+            sifted = sieve.sift(chunk, file.uri, rows)
             self.shape.check_missing(schema, file.uri, sifted.deleted)
             self._count(sifted.rows, sifted.deleted)
             rows += len(chunk)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from memwal.errors import Refused, StandDown
 from memwal.format import layout
 from memwal.ingest.request import IngestRequest
-from memwal.ingest.sources.paths import STANDARD_INPUT
+from memwal.ingest.sources.files import STANDARD_INPUT
 from memwal.ingest.target import IngestTable
 from memwal.run.options import RunOptions
 from memwal.store.objects.opening import normalise_uri
-from memwal.store.records.ingests import Format, PlanRecord, Round, SourceFile, StagedRecord
+from memwal.store.records.ingests import PlanRecord, Round, SourceFile, StagedRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,7 @@ def make_plan(
     sources: Sequence[SourceFile] = (),
 ) -> PlanRecord:
     """The plan of a new round, still without what earlier rounds ingested (`before`)."""
-    newer = any(f.format is Format.JSONL or f.fragments_after is not None for f in sources)
     return PlanRecord(
-        format=2 if newer or request.renamed or request.defaults else 1,
         sources=tuple(sources),
         staged=staged,
         chunk_rows=chunk_rows,
@@ -95,7 +93,6 @@ def make_plan(
         delete_column=request.delete_column,
         shard=request.shard,
         spec_id=spec_id,
-        skips_unknown_columns=request.skip_unknown_columns,
         missing_as_null=request.missing_as_null,
         convert=request.convert,
         renamed=request.renamed,

@@ -65,13 +65,11 @@ class IngestSourceReport(Section):
 class IngestFindingReport(Section):
     """Something that can't be written: a value, a row, or a source where `row` is None.
 
-    Rows and lines count from 1, row groups from 0.
+    Rows count from 1, without lines that are empty.
     """
 
     source: str
     row: int | None = None
-    line: int | None = None
-    row_group: int | None = None
     column: str | None = None
     value: Any = None
     reason: str
@@ -206,8 +204,7 @@ def report_failures(
 def report_findings(report: IngestTableReport, *, all_counted: bool) -> IngestTableReport:
     """The report of a check that found something, or more than it counts."""
     first, count = report.findings[0], len(report.findings) + report.findings_left_out
-    line = first.line is not None
-    at = f" line {first.line}:" if line else f" row {first.row}:" if first.row else ""
+    at = f" row {first.row}:" if first.row else ""
     column = "" if first.column is None else f"column {first.column!r} "
     things = f"{count:,} {'thing' if count == 1 else 'things'}" + " or more" * (not all_counted)
     text = f"{things} can't be written; the first: {first.source}:{at} {column}{first.reason}"
@@ -286,7 +283,7 @@ def warn_of_others(passed_over: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 FINDINGS: tuple[Column[IngestFindingReport], ...] = (
     words("source", lambda found: found.source),
-    words("at", lambda found: _show_place(found)),
+    words("at", lambda found: "" if found.row is None else f"row {found.row}"),
     words("column", lambda found: found.column or ""),
     words("value", lambda found: "" if found.value is None else str(found.value)),
     prose("what is wrong", lambda found: found.reason),
@@ -321,12 +318,3 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
             )
         )
     return parts
-
-
-def _show_place(found: IngestFindingReport) -> str:
-    if found.line is not None:
-        return f"line {found.line}"
-    if found.row is None:
-        return ""
-    group = "" if found.row_group is None else f" (row group {found.row_group})"
-    return f"row {found.row}{group}"

@@ -70,9 +70,6 @@ class IngestRequest:
         bool,
         Option(meaning="Ingest files again: ingested ones, or those that changed in between."),
     ] = False
-    skip_unknown_columns: Annotated[bool, Option(meaning="Leave out columns the table lacks.")] = (
-        False
-    )
     missing_as_null: Annotated[
         bool,
         Option(meaning="Write NULL for columns that a source lacks, replacing values."),

@@ -17,7 +17,7 @@ A table without a shard spec, whose shards are managed by hand, is written to on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid5
 
@@ -29,9 +29,8 @@ from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
-from memwal.sharding.evaluate import Rule, check_routable, compute_values, rule_of
-from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
-from memwal.sharding.values import encode_value
+from memwal.sharding.evaluate import compute_values
+from memwal.sharding.spec import Sources, Spec, Transform, encode_value, find_source, read_spec
 
 # Must never change: ids that were derived from it are in use.
 _NAMESPACE = UUID("5ac3f0a2-7d0a-4f5e-9a3c-6d656d77616c")
@@ -146,27 +145,15 @@ class Router:
     broken: Collection[str] = ()
     written: Collection[ShardId] = ()
     fixed: Place | None = None
-    rule: Rule | None = None
     places: dict[ShardValues, Place] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raise Unsupported or Refused for a spec that rows can't be routed by."""
-        if self.spec is not None and self.fixed is None:
-            check_routable(self.spec, self.sources)
-        if self.spec is not None and self.rule is None:
-            self.rule = rule_of(self.spec, self.sources)
 
     @property
     def columns(self) -> Sequence[str]:
         """The top-level columns that a row's shard depends on."""
         if self.spec is None or self.fixed is not None:
             return ()
-        found = {s.path[0] for f in self.spec.fields for s in self._sources_of(f.source_ids)}
-        found |= {f.column.partition(".")[0] for f in self.spec.fields if f.column}
-        return sorted(found)
-
-    def _sources_of(self, field_ids: Sequence[int]) -> Iterator[Source]:
-        return (self.sources[i] for i in field_ids if i in self.sources)
+        found = (find_source(field, self.sources) for field in self.spec.fields)
+        return sorted({source.path[0] for source in found if source is not None})
 
     def route(self, rows: pa.RecordBatch, deleted: pa.Array | None = None) -> list[Routed]:
         """Assign each row to a shard; the shards come in the order of their first rows.
@@ -183,7 +170,7 @@ class Router:
         if self.spec is None or self.fixed is not None:
             place = self.fixed or self._choose_place(ShardValues(spec_id=MANUAL_SPEC_ID))
             return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
-        values = compute_values(rows, self.spec, self.sources, rule=self.rule)
+        values = compute_values(rows, self.spec, self.sources)
         codes = encode_columns(values.columns)
         counts = np.bincount(codes)
         # numpy sorts 16-bit integers faster, by counting.
@@ -254,7 +241,7 @@ class Router:
         """The ids that new shards for these rows would get. Raises as `route` does."""
         if self.spec is None:
             return {derive_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
-        values = compute_values(rows, self.spec, self.sources, rule=self.rule)
+        values = compute_values(rows, self.spec, self.sources)
         return {derive_id(self.spec, self._encode_values(values, n)) for n in range(len(values))}
 
     def _find_place(self, values: ShardValues) -> Place:

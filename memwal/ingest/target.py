@@ -20,7 +20,9 @@ from memwal.errors import MemWalError, Refused, Usage
 from memwal.format.layout import parse_shard_id
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec, list_ids
 from memwal.ingest.values.exact import convert_column
+from memwal.ingest.values.shape import Shape
 from memwal.model import ShardId, ShardView, TableView
+from memwal.rows.conversions import read_conversions
 from memwal.rows.pairs import STRICT
 from memwal.rows.progress import warn_untouched
 from memwal.run.stores import Stores
@@ -214,6 +216,22 @@ class IngestTable:
             for routed in router.route(batch):
                 found[routed.indices.to_numpy()] = str(routed.place.shard_id)
         return pa.array(found, pa.string())
+
+    def make_shape(
+        self,
+        *,
+        delete_column: str | None = None,
+        missing_as_null: bool = False,
+        convert: Iterable[str] = (),
+    ) -> Shape:
+        """What rows have to be like that go into the table."""
+        return Shape(
+            schema=self.schema,
+            key=self.view.primary_key,
+            delete_column=delete_column,
+            missing_as_null=missing_as_null,
+            conversions=read_conversions(convert),
+        )
 
     @property
     def rows_per_entry_max(self) -> int:

@@ -18,19 +18,19 @@ from functools import partial
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, Usage
+from memwal.errors import Corruption, Missing, Refused, Usage
 from memwal.ingest.coordinator import CoordinatorLimits, FlushFailed, WriteCoordinator
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.sources.splits import Split, read_staged
+from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.target import IngestTable, make_place
-from memwal.ingest.values.numbered_chunks import find_marks
+from memwal.ingest.values.numbered_chunks import cut_batches, find_marks
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.model import ShardId
-from memwal.ports import Steps, no_steps
+from memwal.ports import Objects, Steps, no_steps
 from memwal.run.process import process_memory
 from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
@@ -40,9 +40,58 @@ from memwal.store.records.ingests import (
     ProgressRecord,
     RejectRecord,
     Round,
+    SourceFile,
 )
+from memwal.store.shards.wal import count_decoded_bytes
 
 Coordinator = WriteCoordinator[ShardOperations, Tips]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """A part of the source. `read` gives its rows from a row on, always in the same chunks."""
+
+    name: str
+    """The address or path, for messages."""
+    read: Callable[[int], Iterator[pa.Table]]
+
+
+def make_splits(
+    files: SourceFiles, sources: Sequence[SourceFile], shape: Shape, chunk_rows: int
+) -> list[Split]:
+    """Splits of source files. Raises Usage for one whose columns can't be written."""
+    splits = []
+    for file in sources:
+        schema = files.read_schema(file)
+        shape.check(schema, file.uri)
+        columns = shape.select_columns(schema)
+        read = partial(files.read_chunks, file, chunk_rows, columns=columns)
+        splits.append(Split(name=file.uri, read=read))
+    return splits
+
+
+def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) -> Iterator[pa.Table]:
+    """Read one file of staged rows, an Arrow stream below the table's root, into memory."""
+    if first_row % chunk_rows:
+        return  # after the last chunk
+    try:
+        data = objects.get(path)
+        if count_decoded_bytes(data) > len(data):
+            raise Corruption(
+                "MW-I27", f"{objects.uri}: {path} is compressed, as no staged rows are"
+            )
+        with pa.ipc.open_stream(data) as stream:
+            table = stream.read_all()
+    except Missing:
+        raise Refused(
+            "MW-I23",
+            f"{objects.uri}: {path}: staged rows are gone, so that this ingest can't be finished: "
+            "`memwal garbage` removes them when nobody resumed it for 14 days. What is written "
+            "stays; ingest the source under another --id",
+        ) from None
+    except (pa.ArrowException, ValueError) as error:
+        raise Corruption("MW-I27", f"{objects.uri}: {path}: {error}") from None
+    yield from cut_batches(iter(table.slice(first_row).to_batches()), chunk_rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +265,7 @@ class Track:
         sieve = Sieve(shape=self.shape, rows_max=self.rejects_max, rejected=began.rows_rejected)
         for place, row, chunk in self._read_chunks(began):
             split = self.splits[place]
-            sifted = sieve.sift(chunk, split.name, row, split.find_place)
+            sifted = sieve.sift(chunk, split.name, row)
             delta = route_rows(
                 self.router,
                 sifted.rows,

@@ -20,9 +20,6 @@ from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator, check
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
-from memwal.ingest.values.shape import Shape
-from memwal.rows.conversions import read_conversions
-from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 
 _DELETED = "_memwal_deleted"
@@ -34,7 +31,6 @@ _LOG = logging.getLogger("memwal")
 Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
-@made_for_python
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows to one table, and deletes them. Thread-safe; use one per table and process.
 
@@ -49,16 +45,14 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         *,
         limits: CoordinatorLimits | None = None,
         missing_as_null: bool = False,
-        skip_unknown_columns: bool = False,
         convert: Iterable[str] = (),
         shard: str | None = None,
     ) -> None:
         """Open a table for writing; a shard is claimed when its first row comes.
 
         With `missing_as_null`, columns that rows lack are written as NULL, replacing the table's
-        values; without it such rows are refused, unless they delete. `skip_unknown_columns` leaves
-        out columns that the table does not have. `convert` names what goes in though it is not
-        exact: round, utc, text. With `shard`, all rows go to that shard.
+        values; without it such rows are refused, unless they delete. `convert` names what goes in
+        though it is not exact: round, utc, text. With `shard`, all rows go to that shard.
 
         Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store without
         put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
@@ -71,14 +65,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         if shard is not None:
             shard = find_shard(parse_shard(shard), set(view.shard_ids), self.uri)
         table = IngestTable.read(stores, view, shard)
-        key = table.view.primary_key
-        self._shape = Shape(
-            schema=table.schema,
-            key=key,
-            skips_unknown_columns=skip_unknown_columns,
-            missing_as_null=missing_as_null,
-            conversions=read_conversions(convert),
-        )
+        self._shape = table.make_shape(missing_as_null=missing_as_null, convert=convert)
         self._router = table.check_shards()
         # Lance claims shards, and does not check the store for put-if-absent.
         stores.prove_store()

@@ -85,7 +85,7 @@ class ReadAsked:
             "where they are many, and nothing that was flushed since it was taken."
         ),
     ] = "latest"
-    explain: Annotated[bool, Option(meaning="Show what would be read, and by which index.")] = False
+    explain: Annotated[bool, Option(meaning="Show what would be read, and Lance's plan.")] = False
     output: Output = None
     allow_holes: Annotated[bool, Option(meaning="Continue past missing generation numbers.")] = (
         False

@@ -43,14 +43,6 @@ SOURCES: tuple[Column[Mapping[str, Any]], ...] = (
     numbers("skipped as merged", lambda shard: format_generations(shard["skipped_as_merged"])),
     prose("why", lambda shard: "newest first" if shard["generations"] else "nothing is pending"),
 )
-ANSWERS: tuple[Column[Mapping[str, Any]], ...] = (
-    words("source", lambda answer: answer["source"]),
-    words("shard", lambda answer: answer["shard_id"] or "-"),
-    numbers("rows", lambda answer: answer["rows"]),
-    words("answered by", lambda answer: answer["answered_by"]),
-    words("by the spec", lambda answer: answer["by_the_spec"]),
-    prose("why", lambda answer: answer["why"]),
-)
 
 
 def show_rows(document: Mapping[str, Any], console: Console) -> None:
@@ -147,28 +139,17 @@ def _shorten(value: Any, *, digits: bool) -> Any:
 
 
 def show_explain(document: Mapping[str, Any], console: Console) -> None:
-    """Print the sources of a read, newest first, and what answers it in each."""
+    """Print the sources of a read, newest first, and Lance's plan for the base."""
     (table,) = document["tables"]
     found = table["explain"]
     console.print(_format_head(table))
     console.print(Text(f"  reads {found['way']}"))
     base = found["base"]
-    console.print(
-        Text(
-            f"  base: version {base['version']}, {count_of(base['rows'], 'row')} in "
-            f"{count_of(base['fragments'], 'fragment')}"
-        )
-    )
+    text = f"  base: version {base['version']}, {count_of(base['rows'], 'row')}; Lance reads it by"
+    console.print(Text(text))
+    console.print(Text(base["lance_plan"], style="dim"))
     if found["shards"] or found["pruned"]:
         console.print(_build_sources(found))
-    for index in found["indexes"]:
-        console.print(Text(f"  index {index['name']} ({index['kind']} on {index['column']}) for "
-                           f"the {index['purpose']}:", style="bold"))  # fmt: skip
-        console.print(build_table(index["answers"], ANSWERS))
-    if not found["indexes"]:
-        console.print(Text("  no index serves this query: every source is scanned", style="dim"))
-    for text in found["pylance_differs"]:
-        console.print(Text(f"  note: {text}", style="yellow"))
     _show_warnings(table, console)
 
 

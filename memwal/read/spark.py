@@ -21,8 +21,8 @@ filter sticks to every later use of the DataFrame). So both are options: `column
 Lance's SQL, which applies to the newest row of each key.
 
 With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, best first, in
-one partition that one task reads, and a column `_score`. Its options are `limit`, `search_operator`
-(`or`, `and`) and `search_phrase` (`true`). `nearest`, as `COLUMN=[0.1, …]`, likewise gives the rows
+one partition that one task reads, and a column `_score`. Its options are `limit`, `operator` (`or`,
+`and`) and `phrase` (`true`). `nearest`, as `COLUMN=[0.1, …]`, likewise gives the rows
 whose vectors are nearest, with `_distance`; its `k` (10), `metric` and `nprobes`
 are those of `memwal read`.
 
@@ -352,6 +352,7 @@ def _follow(table: ResolvedTable) -> ResolvedTable:
 
 
 def _take_snapshot(settings: Settings) -> Snapshot:
+    from memwal.read.job import build_request
     from memwal.read.store.tasks import take_snapshot
     from memwal.run.policy_choice import check_stored
 
@@ -360,7 +361,7 @@ def _take_snapshot(settings: Settings) -> Snapshot:
     def take(opened: OpenedRead) -> Snapshot:
         for text in opened.warnings:
             _LOG.warning("%s", text)
-        if settings.request.checkpoint is None:  # which has the policy of its moment, if any
+        if settings.asked.checkpoint is None:  # which has the policy of its moment, if any
             check_stored(settings.table, opened.view.policy_text)
         found = take_snapshot(
             table.tables, opened.view, opened.plan, opened.now_nanos(), opened.unflushed
@@ -374,7 +375,8 @@ def _take_snapshot(settings: Settings) -> Snapshot:
             )
         return found
 
-    return table.use_read(settings.request, take, with_wal=settings.with_wal)
+    request = build_request(table, settings.asked)
+    return table.use_read(request, take, with_wal=settings.asked.with_wal)
 
 
 def _open_reads(settings: Settings, snapshot: Snapshot) -> TaskReads:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import types
@@ -26,18 +26,12 @@ from memwal.config import (
     resolve_table,
 )
 from memwal.config.names import suggest
+from memwal.config.requests import check_request
 from memwal.errors import Refused, Unsupported, Usage
-from memwal.format.layout import parse_ingest_id, parse_shard
-from memwal.read.plan.request import (
-    Nearest,
-    ReadRequest,
-    Search,
-    parse_consistency,
-    parse_nearest,
-    parse_search,
-)
-from memwal.rows.conversions import read_conversions
+from memwal.options import DeclaredOption, Kind, list_options
+from memwal.read.request import ChangesAsked, ReadAsked
 from memwal.rows.json_values import is_blob
+from memwal.run.keywords import name_options
 
 if TYPE_CHECKING:
     from memwal.ingest.plan import IngestOptions
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
 
 
 Json = dict[str, Any]
+Request = TypeVar("Request")
 
 # Spark loads a batch as a whole, in the JVM.
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
@@ -85,40 +80,14 @@ STORAGE_PREFIX = "storage."
 PARTITION_BYTES = 32 * 1024 * 1024
 # Four million int64 keys: 2 s to fold, 22 MB to send.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
-_OF_SEARCH = ("search_operator", "search_phrase")
-_OF_NEAREST = ("k", "metric", "nprobes")
-_OF_CHANGES = (
-    "changes_since",
-    "changes_cursor",
-    "changes_until",
-    "changes_before",
-)
-_KNOWN = (
-    "config",
-    "columns",
-    "filter",
-    "search",
-    *_OF_SEARCH,
-    "nearest",
-    *_OF_NEAREST,
-    "limit",
-    "with_wal",
-    "version",
-    "consistency",
-    "merged_only",
-    "checkpoint",
-    "partition_bytes",
-    "keys_bytes_max",
-    "allow_holes",
-    "allow_reinitialised",
-    *_OF_CHANGES,
-)
-_KNOWN_TO_WRITE = (
-    "config",
+_OWN = ("config", "partition_bytes", "keys_bytes_max")
+_NO_READ = ("key", "explain", "output", "memory_max")
+_CHANGES = "changes_"
+_OF_CHANGES = tuple(f"{_CHANGES}{name}" for name in ("since", "cursor", "until", "before"))
+_OF_WRITE = (
     "delete_column",
     "id",
     "shard",
-    "skip_unknown_columns",
     "missing_as_null",
     "convert",
     "backlog_generations_max",
@@ -247,43 +216,67 @@ class Settings:
     """
 
     table: ResolvedTable = field(repr=False)
-    request: ReadRequest
-    with_wal: bool = False
+    asked: ReadAsked
     partition_bytes: int = PARTITION_BYTES
     keys_bytes_max: int = KEYS_BYTES_MAX
 
 
 def parse_settings(options: Mapping[str, str]) -> Settings:
     """Spark's options, whose names come in lower case. Raises Usage, which shows no secret."""
-    _check_names(options, _KNOWN)
-    columns = options.get("columns")
-    request = ReadRequest(
-        columns=None if columns is None else parse_names(columns),
-        filter=options.get("filter"),
-        search=_parse_search(options),
-        nearest=_parse_nearest(options),
-        limit=_parse_number(options, "limit"),
-        version=_parse_number(options, "version"),
-        merged_only=_parse_flag(options, "merged_only") if "merged_only" in options else None,
-        checkpoint=options.get("checkpoint"),
-        holes_allowed=_parse_flag(options, "allow_holes"),
-        reinitialised_allowed=_parse_flag(options, "allow_reinitialised"),
-        consistency=parse_consistency(options.get("consistency", "latest")),
-    )
+    words = [w for d in list_options(ReadAsked) if (w := _name(d)) not in _NO_READ]
+    _check_names(options, (*_OWN, *words, *_OF_CHANGES))
+    asked = _parse_request(ReadAsked, options, words)
+    if asked.limit is not None and asked.search is None and asked.nearest is None:
+        raise Usage(
+            "option limit goes with search and nearest, which read the best rows only; else take "
+            "DataFrame.limit"
+        )
     return Settings(
         table=find_table(options),
-        request=request,
-        with_wal=_parse_flag(options, "with_wal"),
+        asked=asked,
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
     )
 
 
+def _name(declared: DeclaredOption) -> str:
+    """The command's word for it, as Spark's options are written."""
+    return declared.flag.removeprefix("--").replace("-", "_")
+
+
+def _parse_request(
+    kind: Callable[..., Request], options: Mapping[str, str], names: Iterable[str], prefix: str = ""
+) -> Request:
+    """A request of these options, by the declarations of the command's. Raises Usage."""
+    values = {
+        declared.name: _parse_value(declared, name, options[name])
+        for declared in list_options(kind)
+        if (name := prefix + _name(declared)) in options and name in names
+    }
+    try:
+        return check_request(kind(**values), lambda declared: f"option {prefix}{_name(declared)}")
+    except Usage as error:
+        raise error.say(name_options(error.text)) from None
+
+
+def _parse_value(declared: DeclaredOption, name: str, text: str) -> Any:
+    if declared.kind in (Kind.SWITCH, Kind.EITHER):
+        if text.lower() not in _BOOLEANS:
+            raise Usage(f"option {name} {text!r}: expected true or false")
+        return _BOOLEANS[text.lower()]
+    if declared.kind is Kind.NUMBER:
+        try:
+            return int(text)
+        except ValueError:
+            raise Usage(f"option {name} {text!r}: expected a whole number") from None
+    return parse_names(text) if declared.kind in (Kind.LIST, Kind.CHOICES) else text
+
+
 def _check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
     if "path" not in options:
-        raise Usage('one table is read at a time: spark.read.format("memwal")….load("TABLE")')
+        raise Usage('say which table: ….format("memwal")….load("TABLE"), or save("TABLE")')
     for name in options:
-        if name not in (*known, "path") and not name.startswith(STORAGE_PREFIX):
+        if name not in (*known, "path", _CHECKPOINT) and not name.startswith(STORAGE_PREFIX):
             raise Usage(
                 f"there is no option {name!r}{suggest(name, known)}; there are "
                 f"{', '.join(known)}, and {STORAGE_PREFIX}KEY for each storage option"
@@ -299,23 +292,17 @@ def parse_changes(options: Mapping[str, str]) -> ChangesOptions:
     """Spark's options of changes, whose names come in lower case. Raises Usage."""
     # Imported here: it brings Lance, and the driver's process imports this module.
     from memwal.read.changes import ChangesOptions
-    from memwal.read.request import ChangesAsked
 
     _check_names(options, ("config", "columns", *_OF_CHANGES))
-    since, columns = options.get("changes_since"), options.get("columns")
-    asked = ChangesAsked(
-        since=0 if since == "0" else _parse_number(options, "changes_since"),
-        cursor=options.get("changes_cursor"),
-        until=_parse_number(options, "changes_until"),
-        columns=None if columns is None else parse_names(columns),
-        before=_parse_flag(options, "changes_before"),
-    )
+    given = {name: text for name, text in options.items() if name in _OF_CHANGES}
+    given |= {f"{_CHANGES}columns": options["columns"]} if "columns" in options else {}
+    asked = _parse_request(ChangesAsked, given, given, _CHANGES)
     return ChangesOptions(table=find_table(options), asked=asked)
 
 
 def is_write(options: Iterable[str]) -> bool:
     """Whether some of these options are for writing only."""
-    return not {*_KNOWN_TO_WRITE, _CHECKPOINT}.difference(_KNOWN).isdisjoint(options)
+    return not {*_OF_WRITE, _CHECKPOINT}.isdisjoint(options)
 
 
 def parse_write(options: Mapping[str, str]) -> IngestOptions:
@@ -324,30 +311,9 @@ def parse_write(options: Mapping[str, str]) -> IngestOptions:
     from memwal.ingest.plan import IngestOptions
     from memwal.ingest.request import IngestRequest
 
-    if "path" not in options:
-        raise Usage('say where to write: ….format("memwal")….save("TABLE"), or start("TABLE")')
-    for name in options:
-        if name not in (*_KNOWN_TO_WRITE, "path", _CHECKPOINT) and not name.startswith(
-            STORAGE_PREFIX
-        ):
-            raise Usage(
-                f"there is no option {name!r} to write with{suggest(name, _KNOWN_TO_WRITE)}; there "
-                f"are {', '.join(_KNOWN_TO_WRITE)}, and {STORAGE_PREFIX}KEY for each storage option"
-            )
-    shard, ingest_id = options.get("shard"), options.get("id")
-    return IngestOptions(
-        tables=[find_table(options)],
-        engine="local",
-        request=IngestRequest(
-            delete_column=options.get("delete_column"),
-            shard=None if shard is None else parse_shard(shard),
-            ingest_id=None if ingest_id is None else parse_ingest_id(ingest_id),
-            skip_unknown_columns=_parse_flag(options, "skip_unknown_columns"),
-            missing_as_null=_parse_flag(options, "missing_as_null"),
-            convert=tuple(read_conversions(parse_names(options.get("convert", "")))),
-            backlog_generations_max=_parse_number(options, "backlog_generations_max"),
-        ),
-    )
+    _check_names(options, ("config", *_OF_WRITE))
+    request = _parse_request(IngestRequest, options, _OF_WRITE)
+    return IngestOptions(tables=[find_table(options)], engine="local", request=request)
 
 
 def find_table(options: Mapping[str, str]) -> ResolvedTable:
@@ -363,39 +329,6 @@ def find_table(options: Mapping[str, str]) -> ResolvedTable:
     }
     config = Config() if file is None else load_config(file)
     return resolve_table(options["path"], config, read_environment_options() | storage)
-
-
-def _parse_nearest(options: Mapping[str, str]) -> Nearest | None:
-    if "nearest" not in options:
-        _refuse_alone(options, _OF_NEAREST, "nearest")
-        return None
-    return parse_nearest(
-        "option nearest",
-        options["nearest"],
-        k=_parse_number(options, "k"),
-        metric=options.get("metric"),
-        nprobes=_parse_number(options, "nprobes"),
-    )
-
-
-def _refuse_alone(options: Mapping[str, str], names: Sequence[str], wanted: str) -> None:
-    for name in names:
-        if name in options:
-            raise Usage(f"option {name} goes with the option {wanted}")
-
-
-def _parse_search(options: Mapping[str, str]) -> Search | None:
-    if "search" not in options:
-        _refuse_alone(options, _OF_SEARCH, "search")
-        if "nearest" not in options and "limit" in options:
-            raise Usage(
-                "option limit goes with search and nearest, which read the best rows only; else "
-                "take DataFrame.limit"
-            )
-        return None
-    phrase = _parse_flag(options, "search_phrase")
-    operator = options.get("search_operator")
-    return parse_search("option search", options["search"], operator, phrase=phrase)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -427,10 +360,3 @@ def _parse_number(options: Mapping[str, str], name: str) -> int | None:
     if found < 1:
         raise Usage(f"option {name} {value!r}: expected a positive whole number")
     return found
-
-
-def _parse_flag(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name, "false").lower()
-    if value not in _BOOLEANS:
-        raise Usage(f"option {name} {value!r}: expected true or false")
-    return _BOOLEANS[value]

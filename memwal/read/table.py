@@ -28,11 +28,8 @@ from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.progress import check_lineage
-from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
-from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
-from memwal.sharding.pruning import prune
-from memwal.sharding.spec import sources_of
+from memwal.sharding.evaluate import rule_out_shards
 from memwal.store.tables.datasets import primary_key_of
 from memwal.store.tables.generations import Generations
 from memwal.text import iso_time
@@ -103,43 +100,14 @@ def _parse_value(text: str, value: str, kind: pa.DataType) -> object:
 
 
 def prune_shards(
-    view: TableView, request: ReadRequest, read_schema: Callable[[], pa.Schema]
+    view: TableView, keys: Sequence[Sequence[object]], read_schema: Callable[[], pa.Schema]
 ) -> dict[ShardId, str]:
-    """Shards that hold no version of any row that can match, and why.
+    """Shards that hold no version of any row with these keys, and why.
 
-    `read_schema` gives the table's at the view's version. Shard fields over columns that are not in
-    the key are not used: an older version of a row might match in the base, and nothing would hide
-    it.
+    `read_schema` gives the table's at the view's version, where it takes that to tell.
     """
     recorded = any(s.manifest.shard_spec_id and s.manifest.shard_field_entries for s in view.shards)
-    if not recorded or (request.filter is None and request.keys is None):
-        return {}
-    schema = read_schema()
-    parts: list[Predicate] = []
-    if request.filter is not None:
-        parts.append(predicate_of(request.filter, schema))
-    if request.keys is not None:
-        parts.append(_any_key(view.primary_key, request.keys, schema))
-    found = prune(
-        And(parts=tuple(parts)),
-        [shard.manifest for shard in view.shards],
-        view.mem_wal.shard_specs,
-        sources_of(view.columns, schema),
-        key=view.primary_key,
-    )
-    return {verdict.shard_id: verdict.reason for verdict in found if not verdict.can_match}
-
-
-def _any_key(names: Sequence[str], keys: Sequence[Sequence[object]], schema: pa.Schema) -> Or:
-    kinds = [schema.field(name).type for name in names]
-    alternatives = []
-    for key in keys:
-        values = map(pa.scalar, key, kinds)
-        equal = [
-            Comparison(column=n, op=Op.EQ, value=v) for n, v in zip(names, values, strict=True)
-        ]
-        alternatives.append(And(parts=tuple(equal)))
-    return Or(parts=tuple(alternatives))
+    return rule_out_shards(view, keys, read_schema()) if recorded and keys else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +184,6 @@ class ReadableTable:
             field_ids=self.views.field_ids,
         )
 
-    @raises_for_python
     def read(
         self,
         *,
@@ -414,7 +381,8 @@ class ReadableTable:
         return self._stores.clock.now_nanos if kept is None else lambda: kept.created_at_nanos
 
     def _plan(self, view: TableView, request: ReadRequest, now_nanos: int) -> ReadPlan:
-        pruned = prune_shards(view, request, lambda: self.tables.base(view.version).schema)
+        keys = request.keys or ()
+        pruned = prune_shards(view, keys, lambda: self.tables.base(view.version).schema)
         return plan_read(view, request, pruned, now_nanos=now_nanos)
 
     def _use_view(self, request: ReadRequest, moment: Moment, use: Callable[[TableView], T]) -> T:

@@ -123,7 +123,8 @@ def _refuse_missing(name: str, what: str) -> Refused:
     return Refused(
         "MW-K07",
         f"column {name!r} may not be NULL, and the {what} was written before it was there. Let it "
-        "be NULL (Lance's alter_columns), merge, and require it with `memwal schema`",
+        "be NULL (Lance's alter_columns), merge, update the rows without a value, and forbid "
+        "NULL again",
     )
 
 

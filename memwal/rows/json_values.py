@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from memwal.rows.floats import narrow, read_floats
 from memwal.rows.pairs import STRICT, Lenience, check_pair, is_bytes, is_list, is_nested
-from memwal.sharding.values import PER_SECOND
 
 # Up to here, dividing by a power of ten and rounding back gives the same number.
 _EXACT_SECONDS_MAX = 2**52
 _UNITS_DIGITS = 20
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _OFFSET = r"\d:\d\d.*([Zz]|[-+]\d\d(:?\d\d)?)$"
 
@@ -105,7 +105,7 @@ def _list_leaves(column: pa.Array) -> list[Any]:
         return list(column.cast(pa.string()).to_pylist())
     if pa.types.is_duration(kind):
         return [
-            None if n is None else _divide(n, PER_SECOND[kind.unit])
+            None if n is None else _divide(n, _PER_SECOND[kind.unit])
             for n in column.cast(pa.int64()).to_pylist()
         ]
     return list(column.to_pylist())
@@ -238,7 +238,7 @@ def _check_members(values: Sequence[Any], kind: pa.StructType, lenience: Lenienc
         missing, unknown = sorted(names - row.keys()), sorted(row.keys() - names)
         if missing and not lenience.missing:
             raise ValueError(f"{missing[0]!r} is missing, of {kind}")
-        if unknown and not lenience.unknown:
+        if unknown:
             raise ValueError(f"{unknown[0]!r} is not in {kind}")
 
 
@@ -272,7 +272,7 @@ def _read_bytes(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) ->
 
 
 def _read_durations(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.Array:
-    counts = [None if v is None else _count_units(v, PER_SECOND[kind.unit], kind) for v in values]
+    counts = [None if v is None else _count_units(v, _PER_SECOND[kind.unit], kind) for v in values]
     return pa.array(counts, pa.int64()).cast(kind)
 
 

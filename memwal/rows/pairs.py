@@ -17,13 +17,9 @@ from memwal.rows.conversions import MEANINGS, Conversion
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lenience:
-    """What goes in though it is not exact.
-
-    Structs may lack members, which become NULL, and may have `unknown` ones, which are left out.
-    """
+    """What goes in though it is not exact. Structs may lack members, which become NULL."""
 
     missing: bool = False
-    unknown: bool = False
     conversions: frozenset[Conversion] = frozenset()
 
 

@@ -11,7 +11,6 @@ from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.engines.choice import EngineChoice
 from memwal.run.fanout import Fanout
-from memwal.run.metrics.spans import add_span, span
 from memwal.run.options import RunOptions
 from memwal.run.process import logs
 from memwal.run.progress import SILENT, Progress
@@ -75,7 +74,6 @@ class JobRunner:
         reports = []
         # Engines stop before the leases are released, and also when the tables could not be opened.
         with (
-            span(f"memwal {self.name}", run_id=options.run_id, dry_run=options.dry_run) as tell,
             fanout,
             open_tables(
                 options,
@@ -93,8 +91,7 @@ class JobRunner:
                 if self.is_recorded(table, report):
                     report = recorder.record(table, report, self.engine(fanout))
                 reports.append(report)
-                trace_table(self.name, options.run_id, table, report)
-            total = job_report(
+            return job_report(
                 self.name,
                 reports,
                 seconds=clock.monotonic_seconds() - started,
@@ -103,8 +100,6 @@ class JobRunner:
                 dry_run=not (acts or self.looks_only),
                 otherwise=DONE if self.looks_only else NOTHING_TO_DO,
             )
-            tell(outcome=total.outcome, tables=len(reports))
-            return total
 
     def report(
         self, table: OpenTable, work: Callable[[Stores, TableView], TableReport]
@@ -127,19 +122,3 @@ def _start_trail(table: OpenTable, job: str, options: RunOptions) -> None:
             options.run_id,
             getattr(options, "request", None),
         )
-
-
-def trace_table(job: str, run_id: str, table: OpenTable, report: TableReport) -> None:
-    """Record a span of a job's work on a table."""
-    now = SystemClock().now_nanos()
-    add_span(
-        f"memwal {job} table",
-        table.began_at_nanos or now,
-        now,
-        run_id=run_id,
-        table=report.table,
-        outcome=report.outcome,
-        version_before=report.version_before,
-        version_after=report.version_after,
-        **report.summary(),
-    )

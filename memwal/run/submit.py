@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Annotated, Literal
 
 from memwal.errors import EXIT_CANCELLED, Unsupported, Usage
+from memwal.options import Option
 
 PACKAGE = Path(__file__).parents[1]
 APPLICATION = PACKAGE / "cli" / "application.py"
@@ -40,14 +42,39 @@ JOBS = (
 class SparkSubmit:
     """A job for spark-submit. `arguments` are what follows the job's name on its command line."""
 
-    job: str
-    arguments: Sequence[str]
-    master: str | None = None
-    deploy_mode: str | None = None
-    conf: Sequence[str] = ()
-    properties_file: str | None = None
-    py_files: Sequence[str] = ()
-    archives: str | None = None
+    job: str = ""
+    arguments: Sequence[str] = ()
+    master: Annotated[str | None, Option(meaning="Spark master.", metavar="TEXT")] = None
+    deploy_mode: Annotated[
+        Literal["client", "cluster"] | None,
+        Option(
+            meaning="Where the driver runs. In client mode, the default, the exit code is the "
+            "job's."
+        ),
+    ] = None
+    conf: Annotated[Sequence[str], Option(meaning="A Spark property.", metavar="K=V")] = ()
+    properties_file: Annotated[
+        str | None,
+        Option(meaning="A file of Spark properties; use it for secrets.", metavar="FILE"),
+    ] = None
+    py_files: Annotated[
+        Sequence[str],
+        Option(
+            meaning="Added to the executors' path, as this memwal is unless the master is local.",
+            metavar="FILE",
+        ),
+    ] = ()
+    archives: Annotated[
+        str | None,
+        Option(
+            meaning="A packed environment (venv-pack, conda-pack) whose Python executors are to "
+            "run.",
+            metavar="FILE[#NAME]",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, Option(meaning="Print the command and run nothing; memwal.zip is not made.")
+    ] = False
 
     @property
     def is_driver_here(self) -> bool:
@@ -87,6 +114,8 @@ class SparkSubmit:
         ):
             if value:
                 words += [option, value]
+        if self.properties_file:
+            words.append("--load-spark-defaults")  # which a file would replace
         return [*words, str(APPLICATION), self.job, *self.arguments]
 
     def _environment(self) -> Iterator[tuple[str, str]]:

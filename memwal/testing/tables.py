@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import LostRace, Missing, NotATable
-from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.plan import Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.model import (
     ColumnInfo,
@@ -203,9 +203,7 @@ class MemoryFold:
             tombstones=len(self.changes) - len(self._live),
             anchored=bool(self.anchors),
             anchored_in_base=bool(self.anchors & base.keys()),
-            base_rows=len(base),
             key_types=(self.table.key_type,),
-            key_indexed=False,
         )
 
     def rebase(self, view: TableView) -> MemoryFold:
@@ -217,7 +215,7 @@ class MemoryFold:
         """How many live keys the base holds more than once."""
         return len(self.table.doubles & self._live.keys())
 
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+    def delete_pass(self) -> tuple[int, int]:
         """Delete the tombstoned and double keys that this version has."""
         gone = self._dead | frozenset(self.table.doubles & self._live.keys())
         if gone:
@@ -225,23 +223,23 @@ class MemoryFold:
             self.table.doubles -= gone
         return self.version, len(gone)
 
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+    def commit(self, deletes: Deletes, mark: int) -> CommitStats:
         """Write the winners and the mark."""
-        self.table.land(self.version, self.made(shape, mark))
-        return self.stats(shape)
+        self.table.land(self.version, self.made(deletes, mark))
+        return self.stats(deletes)
 
-    def made(self, shape: CommitShape, mark: int) -> _Version:
+    def made(self, deletes: Deletes, mark: int) -> _Version:
         """What the commit writes."""
-        touched = frozenset(self._live) | self._gone(shape)
+        touched = frozenset(self._live) | self._gone(deletes)
         return _Version(rows=self._live, merged={self.shard_id: mark}, touched=touched)
 
-    def stats(self, shape: CommitShape) -> CommitStats:
+    def stats(self, deletes: Deletes) -> CommitStats:
         """What the commit did."""
         updated = len(self._live.keys() & self._base.keys())
         return CommitStats(
             rows_inserted=len(self._live) - updated,
             rows_updated=updated,
-            rows_deleted=len(self._gone(shape)),
+            rows_deleted=len(self._gone(deletes)),
         )
 
     @property
@@ -257,8 +255,8 @@ class MemoryFold:
         """Tombstoned keys that the base has."""
         return frozenset(k for k, row in self.changes.items() if row is None and k in self._base)
 
-    def _gone(self, shape: CommitShape) -> frozenset[Key]:
-        return self._dead if shape.deletes is Deletes.SAME_COMMIT else frozenset()
+    def _gone(self, deletes: Deletes) -> frozenset[Key]:
+        return self._dead if deletes is Deletes.SAME_COMMIT else frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,27 +272,21 @@ class MemorySharedFold:
         """How many live keys the base holds more than once."""
         return sum(fold.double_keys for fold in self.members)
 
-    def inserts_many(self) -> bool:
-        """Always False: the fake does not know."""
-        return False
-
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Write all winners and all marks."""
-        parts = [fold.made(shape, marks[fold.shard_id]) for fold in self.members]
+        parts = [fold.made(Deletes.SAME_COMMIT, marks[fold.shard_id]) for fold in self.members]
         made = _Version(
             rows={key: row for part in parts for key, row in part.rows.items()},
             merged={shard: mark for part in parts for shard, mark in part.merged.items()},
             touched=frozenset[Key]().union(*(part.touched for part in parts)),
         )
         self.table.land(self.members[0].version, made)
-        return {fold.shard_id: fold.stats(shape) for fold in self.members}
+        return {fold.shard_id: fold.stats(Deletes.SAME_COMMIT) for fold in self.members}
 
 
 @dataclass(kw_only=True)
-class ManualTurns:
-    """The Turns port, scripted: `meanwhile` is what others do before a held turn begins.
+class ManualCommitQueue:
+    """The CommitQueue port, scripted: `meanwhile` is what others do before a held turn begins.
 
     It keeps nobody out. `losses` counts the refused commits that were reported to it.
     """
@@ -305,7 +297,7 @@ class ManualTurns:
     losses: int = 0
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """Begin a turn, and yield `held` as it was set."""
         self.turns += 1
         if self.held:

@@ -112,7 +112,6 @@ class AirflowHome:
             "USAGE_DATA_COLLECTION__ENABLED": "False",
             "MEMWAL__CONFIG_FILE": str(self.config_file),
             "MEMWAL__COMMAND": str(JOBS_BIN / "memwal"),
-            "MEMWAL__RUN_DIRECTORY": str(self.folder / "runs"),
             **self._keys(),
         }
 
@@ -137,7 +136,7 @@ class AirflowHome:
         `template` is a migrated database to start from, which saves the migration's seconds.
         Raises StartFailed with Airflow's output if the migration fails.
         """
-        for folder in (self.folder, self.logs, self.folder / "plugins", self.folder / "runs"):
+        for folder in (self.folder, self.logs, self.folder / "plugins"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self.passwords_file, json.dumps(dict(passwords)))
         if template is not None and not self.database.exists():

@@ -130,9 +130,8 @@ def airflow_home(
     copy_database(database_template, _IN_PROCESS.database)
     tables = Tables(table_maker, tmp_path / "tables", tmp_path / "memwal.toml")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
-    monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
     monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(warm_command))
-    for module in ("sensors.backlog", "operators.base", "triggers.jobs"):
+    for module in ("operators.base", "triggers.jobs"):
         # No scheduler runs here, which could be slow to learn of a deferral.
         monkeypatch.setattr(f"memwal_airflow.{module}.SETTLE_SECONDS", 0.0)
     return InProcessAirflow(folder=_IN_PROCESS.folder, tables=tables, command=warm_command)

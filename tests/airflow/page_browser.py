@@ -7,21 +7,18 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
-from memwal_airflow.page.actions import Rejected
-from memwal_airflow.page.app import Actions, create_app
-from memwal_airflow.page.details import Details
+from memwal_airflow.page.app import create_app
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.airflow import page_samples as samples
-from tests.airflow.test_page_routes import User
 
 ARGUMENTS = [
     "--headless=new",
@@ -34,7 +31,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 WAIT_MS = 60_000
-WIDTHS = {"wide": 1360, "narrow": 360}
+WIDTHS = {"wide": 1280, "narrow": 400}
 
 
 @contextmanager
@@ -91,56 +88,57 @@ class Doorman:
     """Lets everybody in as an admin, until told not to."""
 
     open = True
+    dags = ("memwal_merge", "memwal_backfill")
 
-    async def user(self, request: Request) -> User:
+    async def user(self, request: Request) -> samples.User:
         if not self.open:
             raise HTTPException(401, "Token Expired")
-        return User("admin")
+        return samples.User("admin")
 
     def require_view(self, request: Request, user: Any) -> None:
         return
 
-    def require_trigger(self, request: Request, user: Any) -> None:
-        return
+    def list_dags(self, request: Request, user: Any) -> Sequence[str]:
+        return self.dags
 
 
 class Running:
-    """The page on a port of its own: `with Running(folder) as running:`."""
+    """The page on a port of its own, beside what it asks of Airflow's API.
+
+    `with Running(folder) as running:`; `started` are the runs that somebody started.
+    """
 
     def __init__(self, folder: Path, refresh_seconds: float = 1) -> None:
         self.doorman = Doorman()
         self.answers = samples.Answers(folder)
-        self.rejection: Rejected | None = None
-        self.run: dict[str, Any] = {"state": "queued", "ended": False}
+        self.started: list[tuple[str, Any]] = []
         # What is looked at again and is the same stays so to the last digit.
         clock, runner = Clock(now=lambda: samples.NOW, monotonic=time.monotonic), self.answers
         limits = FeedLimits(
-            refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds_min=0.5
+            refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds=0.5
         )
         self.feed = Feed(runner.order, runner, clock, limits)  # type: ignore[arg-type]
-        self.details = Details(runner.order, runner, clock)  # type: ignore[arg-type]
-        page = create_app(
-            feed=self.feed,
-            details=self.details,
-            access=self.doorman,
-            actions_allowed=Actions(
-                find_obstacle=lambda: None, trigger=self.trigger, read_run=lambda run_id: self.run
-            ),
-            clock=clock,
-        )
         root = FastAPI()
-        root.mount("/memwal", page)
-        self._server = uvicorn.Server(uvicorn.Config(root, log_level="warning"))
+        root.mount("/memwal", create_app(feed=self.feed, access=self.doorman))
+        root.get("/api/v2/dags/{dag}/details")(self.describe)
+        root.post("/api/v2/dags/{dag}/dagRuns")(self.start)
+        self._server = uvicorn.Server(uvicorn.Config(root, log_level="warning", lifespan="off"))
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/memwal/"
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listening]}, daemon=True
         )
 
-    def trigger(self, order: Any, user: Any) -> str:
-        if self.rejection is not None:
-            raise self.rejection
-        return "manual__1"
+    def describe(self, dag: str) -> samples.Json:
+        values = {"tables": [], "dry_run": False, "until_generation": None}
+        params = {name: {"value": v, "description": f"About {name}"} for name, v in values.items()}
+        return {"params": params, "is_paused": dag == "memwal_backfill"}
+
+    def start(self, dag: str, order: samples.Json) -> samples.Json:
+        if order["conf"].get("odd"):
+            raise HTTPException(400, "odd is not a field")
+        self.started.append((dag, order["conf"]))
+        return {"dag_run_id": "manual__1"}
 
     def __enter__(self) -> Running:
         self._thread.start()
@@ -155,4 +153,3 @@ class Running:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(20)
         self.feed.close()
-        self.details.close()

@@ -7,6 +7,7 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ Json = dict[str, Any]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MIB = 1 << 20
 SAMPLES: Json = json.loads(Path(__file__).with_suffix(".json").read_text())
+
+
+@dataclass(frozen=True)
+class User:
+    """Whoever looks, as Airflow's auth managers describe them."""
+
+    name: str
+
+    def get_name(self) -> str:
+        return self.name
 
 
 class Answers:
@@ -75,7 +86,7 @@ class Answers:
     ) -> Output:
         """As `Runner.run`."""
         job, names = argv[1], tuple(argv[argv.index("--") + 1 :])
-        assert job in ("status", "runs") or "--dry-run" in argv, "a look deletes nothing"
+        assert job in ("status", "runs"), "the page only looks"
         if not self.is_there:
             return Output(why="can't start memwal: No such file or directory", started=False)
         self.calls.append((job, names))
@@ -140,6 +151,20 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
     """One table of a status document."""
     shards = [shard(n) for n in range(3)] if shards is None else shards
     due = [f"shard {s['shard_id'][:8]}: {r}" for s in shards for r in s["due_reasons"]]
+    needs = {"unreadable": "verify", "silent": "rescue", "due for a merge": "merge"}
+    counts = {
+        "unreadable": sum(bool(s["error"]) for s in shards),
+        "silent": sum(s["abandoned"] for s in shards),
+        "due for a merge": sum(bool(s["due_reasons"]) for s in shards),
+    }
+    attention = [
+        {
+            "what": f"{number} shard{'s' * (number > 1)} {what}",
+            "command": f"memwal {needs[what]} {name}",
+        }
+        for what, number in counts.items()
+        if number
+    ]
     broken = [f"shard {s['shard_id']}: {s['error']}" for s in shards if s["error"]]
     waiting = [s for s in shards if s["oldest_pending_flushed_at"]]
     flushed = [datetime.fromisoformat(s["oldest_pending_flushed_at"]) for s in waiting]
@@ -165,6 +190,8 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
         **({} if broken else known),
         "due": bool(due),
         "due_reasons": due,
+        "attention": attention,
+        "index_lag_generations": 0,
         "storage": {"base_bytes": 812 * MIB, **sums},
         "reclaimable_bytes": 36 * MIB,
         "shards": shards,
@@ -249,6 +276,7 @@ def _lake_table(n: int) -> tuple[Json, list[Json]]:
         changes["lease"] = lease()
     if n % 4 == 0:
         changes["indexes"] = [{"name": "id_idx", "caught_up": {}, **behind}]
+        changes["index_lag_generations"] = n % 5
     return status(name, shards, **changes), runs
 
 

@@ -25,7 +25,6 @@ garbage_schedule = ""
 index_catchup_schedule = ""
 snapshot_schedule = ""
 deferrable = true
-defer_after_seconds = 2
 compaction_schedule = ""
 retries = 8
 retry_delay_seconds = 3

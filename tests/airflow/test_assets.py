@@ -10,8 +10,8 @@ import pytest
 from airflow.models.asset import AssetDagRunQueue, AssetModel
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.settings import Session
-from memwal_airflow.assets.addresses import find_address
 from memwal_airflow.assets.events import build_asset, build_table_alias, build_table_asset
+from memwal_airflow.assets.lineage import find_address
 from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,

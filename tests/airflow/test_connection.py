@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import stat
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 from local_airflow.home import JOBS_BIN
-from memwal_airflow.hooks.command import JobsEnvironment, read_environment
-from memwal_airflow.hooks.memwal import MemWalHook, choose_tables
-from memwal_airflow.hooks.spark_connection import read_spark_target
+from memwal_airflow.hooks.memwal import MemWalHook, choose_tables, read_environment
 from memwal_airflow.operators.jobs import MemWalMergeOperator
 from memwal_airflow.page.source import read_order
 from memwal_airflow.provider import get_provider_info
@@ -53,8 +48,7 @@ def test_secrets_reach_the_job_and_not_the_database(
     connection = {"conn_type": "memwal", **store, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
     fields = {"tables": "s3://lake/orders", "conn_id": "store", "deferrable": deferrable}
-    waits = {"defer_after_seconds": 0, "poll_seconds": 0.1}
-    assert run_one(airflow_home, MemWalMergeOperator, **fields, **waits).state == "success"
+    assert run_one(airflow_home, MemWalMergeOperator, **fields).state == "success"
     known = dict(
         line.split("=", 1) for line in (tmp_path / "known").read_text().splitlines() if "=" in line
     )
@@ -103,7 +97,7 @@ def test_the_test_button_reads_a_table(
     connection = {"conn_type": "memwal", "host": "http://127.0.0.1:9", "password": PASSWORD}
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({**connection, "login": "an-access-key"}))
     well, text = MemWalHook("store").test_connection()
-    assert (well, "no store was tried" in text) == (True, True)
+    assert (well, "no table is configured" in text) == (False, True)
 
     orders = airflow_home.tables.make("orders")
     well, text = MemWalHook("store").test_connection()
@@ -130,19 +124,17 @@ def test_the_test_button_reads_a_table(
     assert (well, "can't start /no/such/memwal" in text) == (False, True)
 
 
-@pytest.mark.parametrize("name", ["command", "config_file", "jobs_directory"])
+@pytest.mark.parametrize("name", ["command", "config_file"])
 def test_a_connection_decides_neither_code_nor_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     """Whoever may edit a connection, and whoever presses a button on the page, runs nothing."""
     connection = {"conn_type": "memwal", "extra": {name: str(tmp_path / "elsewhere")}}
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
-    monkeypatch.setenv("AIRFLOW__MEMWAL__JOBS_DIRECTORY", "s3a://lake/jobs")
     settings = read_settings()
     found = MemWalHook("store").environment()
     assert found.command == settings.command == str(JOBS_BIN / "memwal")
     assert found.config_file == settings.config_file
-    assert found.jobs_directory == "s3a://lake/jobs"
 
 
 def test_only_a_file_that_is_named_is_the_configuration(
@@ -154,7 +146,7 @@ def test_only_a_file_that_is_named_is_the_configuration(
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", "")
     monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
     assert read_dag_config() == Config()
-    seen = read_order(lambda: read_environment({}))
+    seen = read_order(read_environment)
     assert seen.tables == {}
     assert seen.problem is None
     assert seen.missing is not None
@@ -165,22 +157,7 @@ def test_only_a_file_that_is_named_is_the_configuration(
     monkeypatch.delenv("MEMWAL_CONFIG")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(file))
     assert list(read_dag_config().tables) == ["orders"]
-    assert list(read_order(lambda: read_environment({})).tables) == ["orders"]
-
-
-def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_command: Path
-) -> None:
-    (tmp_path / "memwal.toml").write_text('[tables.orders]\nuri = "/data/orders"\n')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
-    named = JobsEnvironment(command=str(warm_command), config_file="memwal.toml")
-    unnamed = JobsEnvironment(command=str(warm_command))
-    said = ("/data/orders: no such table", "no such table: not in /dev/null")
-    for jobs, text in zip((named, unnamed), said, strict=True):
-        argv = jobs.memwal("status", ["--json"], ["orders"])
-        done = subprocess.run(argv, env=jobs.variables(), capture_output=True, text=True)
-        assert done.stderr.startswith(f"error: orders: {text}")
+    assert list(read_order(read_environment).tables) == ["orders"]
 
 
 def test_which_options_are_secrets_and_that_no_text_has_them() -> None:
@@ -188,80 +165,12 @@ def test_which_options_are_secrets_and_that_no_text_has_them() -> None:
         "storage_options": {"aws_region": "r", "google_service_account_key": "g"},
         "secret_storage_options": {"custom_header": "h"},
     }
-    jobs = read_environment(extra, login="an-id", password=PASSWORD)
+    made = {"conn_id": "store", "conn_type": "memwal"}
+    login = {"login": "an-id", "password": PASSWORD}
+    jobs = read_environment(Connection(**made, **login, extra=json.dumps(extra)))
     assert set(jobs.secrets) == {"g", "h", "an-id", PASSWORD}
     assert PASSWORD not in repr(jobs)
     for text, says in (("{secret", "not valid JSON"), ("[1]", "not a JSON object")):
         with pytest.raises(Usage, match=says) as caught:
-            read_environment({"storage_options": text})
+            read_environment(Connection(**made, extra=json.dumps({"storage_options": text})))
         assert "secret" not in str(caught.value)
-
-
-def test_what_jobs_inherit() -> None:
-    jobs = JobsEnvironment(command="memwal")
-    base = {
-        "PATH": "/bin",
-        "AIRFLOW__CORE__FERNET_KEY": "x",
-        "AIRFLOW_CONN_STORE": "x",
-        "_AIRFLOW_X": "x",
-        "PYTHONPATH": "x",
-        "ORDERS_SECRET": "mine",
-    }
-    assert jobs.variables(base) == {"PATH": "/bin", "ORDERS_SECRET": "mine"}
-    named = jobs.variables({"MEMWAL_RUN_ID": "Airflow's own"}, run_id="merge/1")
-    assert named == {"MEMWAL_RUN_ID": "merge/1"}
-    found = jobs.variables({"MEMWAL_AIRFLOW_TASK": "Airflow's own"}, task={"dag_id": "merge"})
-    assert found == {"MEMWAL_AIRFLOW_TASK": '{"dag_id": "merge"}'}
-
-
-def test_the_application_is_found_in_the_jobs_environment() -> None:
-    jobs = JobsEnvironment(command=str(JOBS_BIN / "memwal"))
-    script, job = jobs.find_application("index-catchup")
-    assert job == "index-catchup"
-    assert Path(script).stat().st_mode & stat.S_IFREG
-    elsewhere = JobsEnvironment(command="memwal", jobs_directory="s3://lake/jobs/")
-    assert elsewhere.find_application("index-catchup") == ["s3://lake/jobs/index_catchup.py"]
-    with pytest.raises(Usage, match="jobs_directory"):
-        JobsEnvironment(command="/tmp/nowhere/memwal").find_application("merge")
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"host": "local[2]"}, ["--master", "local[2]"]),
-        ({"host": "spark://m", "port": 7077}, ["--master", "spark://m:7077"]),
-        ({"host": "m", "port": 7077}, ["--master", "spark://m:7077"]),
-        ({"host": "k8s://https://k", "port": 443}, ["--master", "k8s://https://k:443"]),
-        ({"host": "yarn", "extra": {"queue": "q"}}, ["--master", "yarn", "--queue", "q"]),
-    ],
-)
-def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
-    made = {"conn_id": "s", "conn_type": "spark", **fields}
-    if "extra" in made:
-        made["extra"] = json.dumps(made["extra"])
-    target = read_spark_target(Connection(**made))
-    argv = target.submit(
-        "spark-submit", ["merge.py", "t"], name="name", properties=Path("/nowhere/spark.conf")
-    )
-    assert [part for part in argv if part in expected] == expected
-    assert argv[-2:] == ["merge.py", "t"]
-
-
-def test_spark_properties_stay_off_the_command_line(tmp_path: Path) -> None:
-    properties = {"spark.hadoop.fs.s3a.secret.key": PASSWORD, "spark.a b": "c:\\d\ne"}
-    extra = json.dumps({"conf": properties})
-    target = read_spark_target(Connection(conn_id="s", conn_type="spark", host="yarn", extra=extra))
-    file = tmp_path / "spark.conf"
-    argv = target.submit("spark-submit", ["merge.py", "t"], name="name", properties=file)
-    assert PASSWORD not in " ".join(argv)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.read_text().splitlines() == [
-        f"spark.hadoop.fs.s3a.secret.key={PASSWORD}",
-        "spark.a\\ b=c:\\\\d\\ne",
-    ]
-
-
-@pytest.mark.parametrize("extra", [{"spark-binary": "rm"}, {"deploy-mode": "sideways"}])
-def test_spark_connections_that_can_not_be(extra: dict[str, str]) -> None:
-    with pytest.raises(Usage, match="must be"):
-        read_spark_target(Connection(conn_id="s", conn_type="spark", extra=json.dumps(extra)))

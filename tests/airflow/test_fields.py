@@ -51,7 +51,6 @@ ELSEWHERE = {
     "--master": "the Spark connection",
     "--log-format": "Airflow's log has lines of text",
     "--debug": "the workers' environment",
-    "--metrics-file": "a file on whichever worker",
 }
 # Fields that are lists or maps, or have to be called otherwise: `default`, `map` are maps, too.
 NAMES = {
@@ -171,7 +170,7 @@ def test_an_option_that_is_declared_is_a_field_and_in_the_form(
     class LongerOperator(MemWalJobOperator):
         """Collects garbage at leisure."""
 
-        default_job = "garbage"
+        job = "garbage"
         request = Longer
 
     with DAG("own", schedule=None, default_args={"grace": "2h"}):
@@ -184,7 +183,7 @@ def test_an_option_that_is_declared_is_a_field_and_in_the_form(
         LongerOperator.partial(task_id="job", pause="1s").expand(tables=["a", "b"])
         with pytest.raises(TypeError, match="paws"):
             LongerOperator.partial(task_id="other", paws="1s").expand(tables=["a"])
-    monkeypatch.setitem(forms.FORMS, "garbage", Longer)
+    monkeypatch.setitem(forms.OPERATORS, "garbage", LongerOperator)
     found = forms.build_run_params(Config(), "garbage")["pause"]
     assert found.schema["title"] == "Pause"
     assert forms.build_run_fields("garbage")["pause"] == "{{ params.pause }}"

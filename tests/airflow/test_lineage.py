@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Asset
-from memwal_airflow.assets.addresses import split_address
-from memwal_airflow.assets.lineage import COLUMNS_MAX, convert_asset, outline
+from memwal_airflow.assets.lineage import COLUMNS_MAX, convert_asset, outline, split_address
 from memwal_airflow.operators.jobs import (
     MemWalCompactionOperator,
     MemWalIngestOperator,

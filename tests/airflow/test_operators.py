@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -10,33 +9,22 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from airflow.sdk.exceptions import (
-    AirflowRescheduleException,
-    AirflowSkipException,
-    TaskDeferred,
-)
-from airflow.triggers.base import TriggerEvent
 from local_airflow.home import JOBS_BIN
-from local_airflow.rest import wait_until
-from memwal_airflow.operators.base import SUMMARY_KEY, MemWalJobOperator, MemWalRetry
+from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
-    MemWalIndexCatchupOperator,
     MemWalMergeOperator,
 )
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.plan import MemWalPlanOperator
-from memwal_airflow.processes.submission import Submission
-from memwal_airflow.triggers.jobs import MemWalJobTrigger
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import EACH_PLACE, run_one
 from tests.airflow.stand_in import StandIn
-from tests.provider.test_airflow_tries import Task
 
 pytestmark = pytest.mark.integration
 
-WAITS: dict[str, Any] = {"deferrable": True, "defer_after_seconds": 0, "poll_seconds": 0.1}
+WAITS: dict[str, Any] = {"deferrable": True}
 IDLE = {"report": {"job": "merge", "outcome": "nothing_to_do", "tables": []}}
 
 
@@ -64,7 +52,6 @@ def test_merge_in_the_triggerer_then_nothing_to_do(
 
     again = run_one(airflow_home, MemWalMergeOperator, tables="orders", **WAITS)
     assert again.states == {("job", -1): "skipped"}
-    assert list((airflow_home.config_file.parent / "runs").iterdir()) == []
 
 
 @pytest.mark.nightly
@@ -102,49 +89,10 @@ def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     ("kind", "fields", "says"),
     [
         (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "{{ '--dry-run' }}"},
-            "a dash",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator, {"tables": []}, "no table is named", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "or\nders"},
-            "control characters",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "orders", "shards": ["../x"]},
-            "expected a UUID",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalIndexCatchupOperator,
-            {"tables": "orders", "indexes": ["-i"]},
-            "a dash",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "/data/other", "configured_only": True},
-            "not in the configuration",
-            marks=pytest.mark.nightly,
-        ),
         (
             MemWalPlanOperator,
             {"tables": ["orders", "s3://elsewhere/x"], "configured_only": True},
             "not in the configuration",
-        ),
-        pytest.param(
-            MemWalPlanOperator,
-            {"tables": ["s3://elsewhere/x"], "configured_only": True, "due_only": False},
-            "not in the configuration",
-            marks=pytest.mark.nightly,
         ),
         # With deploy mode cluster nobody here would see the job's end.
         (MemWalMergeOperator, {"tables": "orders", "spark_conn_id": "yarn"}, "use client mode"),
@@ -179,8 +127,8 @@ def test_fields_are_templates(airflow_home: InProcessAirflow, stand_in: StandIn)
     )
     assert ran.state == "success"
     (words,) = stand_in.words
-    assert words[:3] == ["merge", "--shard=a1", "--until-generation=1"]
-    assert words[3:] == ["--report", words[4], "--config", words[6], "--", "orders"]
+    expected = ["--shard=a1", "--until-generation=1", "--", "orders"]
+    assert words == ["merge", "--report", words[2], "--config", words[4], *expected]
 
 
 @pytest.mark.nightly
@@ -270,119 +218,3 @@ def test_a_plan_without_tables_is_empty_and_one_without_an_answer_is_tried_again
     stand_in.program.unlink()
     silent = run_one(airflow_home, MemWalPlanOperator, tables=["x"], retries=1)
     assert silent.tried == ("failed", 2)
-
-
-# ---- tries that Airflow lost
-
-
-class LosingAirflow(Task):
-    """Calls an operator as a worker does, and loses its tries: no state is heard of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pushed: dict[str, Any] = {}
-        self.context["ti"].stats_tags = {}
-        self.context["ti"].xcom_push = lambda key, value: self.pushed.update({key: value})
-
-    def call(self, operator: MemWalJobOperator) -> Any:
-        self.context["ti"].try_number += 1
-        return operator.execute(self.context)  # type: ignore[arg-type]
-
-
-def merge(**fields: Any) -> MemWalMergeOperator:
-    fields = {"tables": "orders", "outlets": [], **WAITS, **fields}
-    return MemWalMergeOperator(task_id="job", **fields)
-
-
-@pytest.fixture
-def runs(airflow_home: InProcessAirflow) -> Path:
-    """Where jobs' folders are."""
-    airflow_home.tables.name("orders")
-    return airflow_home.config_file.parent / "runs"
-
-
-def until_file(file: Path) -> dict[str, Any]:
-    """A job that waits for a file, and then has merged."""
-    table = {"table": "orders", "outcome": "done", "version_before": 1, "version_after": 2}
-    report = {"job": "merge", "outcome": "done", "tables": [table]}
-    return {"first": f"while [ ! -e {file} ]; do sleep 0.05; done", "report": report}
-
-
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_the_job_of_a_lost_try_is_taken_over(
-    stand_in: StandIn, runs: Path, tmp_path: Path, goes_on: bool
-) -> None:
-    stand_in.answer(until_file(tmp_path / "go"), IDLE)
-    airflow = LosingAirflow()
-    with pytest.raises(TaskDeferred) as first:
-        airflow.call(merge())
-    (run,) = runs.iterdir()
-    if goes_on:
-        # Airflow finds its task dead, and this try waits for the job in the triggerer as well.
-        with pytest.raises(TaskDeferred) as second:
-            airflow.call(merge())
-        assert second.value.trigger.folder == first.value.trigger.folder
-    (tmp_path / "go").touch()
-    wait_until("the job's end", Submission(run).read_end, 60, every=0.02)
-    found = airflow.call(merge())
-    assert [(t["table"], t["progress"]) for t in found["tables"]] == [("orders", True)]
-    assert airflow.pushed[SUMMARY_KEY] == found
-    assert len(stand_in.words) == 1
-    assert list(runs.iterdir()) == []
-    # The next run of the same task is its own.
-    with pytest.raises(AirflowSkipException):
-        airflow.call(merge(deferrable=False))
-
-
-def test_a_lost_try_whose_job_is_not_the_same_or_was_ended_counts_for_nothing(
-    stand_in: StandIn, runs: Path, tmp_path: Path
-) -> None:
-    stand_in.answer(until_file(tmp_path / "never"))
-    airflow = LosingAirflow()
-    with pytest.raises(TaskDeferred):
-        airflow.call(merge())
-    (run,) = runs.iterdir()
-    # The DAG was changed: the job asks for something else.
-    with pytest.raises(TaskDeferred):
-        airflow.call(merge(until_generation=1))
-    assert wait_until("its end", Submission(run).read_end, 60, every=0.02).why == "cancelled"
-    (other,) = (folder for folder in runs.iterdir() if folder != run)
-    Submission(other).cancel()
-    wait_until("its end", Submission(other).read_end, 60, every=0.02)
-    stand_in.answer({})
-    found = airflow.call(merge(deferrable=False, until_generation=1))
-    assert found["outcome"] == "done"
-    assert not other.exists()
-
-
-def test_a_try_that_airflow_lost_is_had_back_when_the_job_fails(
-    stand_in: StandIn, runs: Path
-) -> None:
-    stand_in.answer({"report": None, "log": "the store is away", "code": 1})
-    airflow = LosingAirflow()
-    with pytest.raises(TaskDeferred):
-        airflow.call(merge())
-    with pytest.raises(AirflowRescheduleException):
-        airflow.call(merge(deferrable=False))
-    with pytest.raises(MemWalRetry, match="the store is away"):
-        airflow.call(merge(deferrable=False))
-
-
-def test_no_trigger_fires_before_airflow_can_know_of_the_deferral(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    monkeypatch.setattr("memwal_airflow.triggers.jobs.asyncio.sleep", sleep)
-    (tmp_path / "exit.json").write_text('{"exit_code": 0, "why": null}')
-    trigger = MemWalJobTrigger(folder=str(tmp_path), conn_id="memwal_default")
-
-    async def fire() -> TriggerEvent:
-        return await anext(trigger.run())
-
-    assert asyncio.run(fire()).payload["exit_code"] == 0
-    (pause,) = slept
-    assert 5 < pause <= 10

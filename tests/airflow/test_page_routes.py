@@ -1,45 +1,26 @@
-"""The page's routes: who gets in, what comes from elsewhere, what actions answer."""
+"""The page's routes: who gets in, and what they answer."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
-from memwal_airflow.page.actions import Backfill, Rejected
-from memwal_airflow.page.app import Actions, create_app, read_static_files
-from memwal_airflow.page.details import Details
+from memwal_airflow.page.app import create_app, read_static_files
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.source import Order
 
 from tests.airflow import page_samples as samples
+from tests.airflow.page_samples import User
 
-BASE = "http://testserver"
-ACTION = {
-    "x-memwal-action": "1",
-    "content-type": "application/json",
-    "origin": BASE,
-    "sec-fetch-site": "same-origin",
-}
-BACKFILL = {"tables": ["orders"], "jobs": ["merge"], "dry_run": True}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-@dataclass(frozen=True)
-class User:
-    name: str
-
-    def get_name(self) -> str:
-        return self.name
 
 
 class CookieAccess:
@@ -55,9 +36,8 @@ class CookieAccess:
         if user.name not in ("viewer", "admin"):
             raise HTTPException(403, "Forbidden")
 
-    def require_trigger(self, request: Request, user: User) -> None:
-        if user.name != "admin":
-            raise HTTPException(403, "Forbidden")
+    def list_dags(self, request: Request, user: User) -> Sequence[str]:
+        return ["memwal_merge"] if user.name == "admin" else []
 
 
 @dataclass
@@ -65,10 +45,6 @@ class Site:
     """The page over answers from memory, and clients of it."""
 
     folder: Path
-    base_url: str = ""
-    started: list[tuple[Backfill, str]] = field(default_factory=list)
-    obstacle: Rejected | None = None
-    rejection: Rejected | None = None
     gate: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -85,28 +61,7 @@ class Site:
             return self.answers.order()
 
         self.feed = Feed(order, self.answers, clock, FeedLimits())  # type: ignore[arg-type]
-        self.details = Details(order, self.answers, clock)  # type: ignore[arg-type]
-        self.app = create_app(
-            feed=self.feed,
-            details=self.details,
-            access=CookieAccess(),
-            actions_allowed=Actions(
-                find_obstacle=lambda: self.obstacle, trigger=self.trigger, read_run=self.read_run
-            ),
-            clock=clock,
-            base_url=self.base_url,
-        )
-
-    def trigger(self, order: Backfill, user: User) -> str:
-        if self.rejection is not None:
-            raise self.rejection
-        self.started.append((order, user.get_name()))
-        return "manual__2026-11-21T12:00:00+00:00"
-
-    def read_run(self, run_id: str) -> dict[str, Any]:
-        if run_id != "manual__1":
-            raise Rejected(404, "there is no such run any more")
-        return {"run_id": run_id, "state": "success", "ended": True, "failed": [], "tables": []}
+        self.app = create_app(feed=self.feed, access=CookieAccess())
 
     def client(self, user: str | None = None) -> TestClient:
         cookies = {} if user is None else {"_token": user}
@@ -147,9 +102,8 @@ def everything(app: FastAPI) -> list[str]:
 
 
 def test_the_routes_are_these(site: Site) -> None:
-    data = {f"/data/{name}.json" for name in ["tables", "table", "garbage", "backfill", "session"]}
-    actions = {"/actions/refresh", "/actions/backfill"}
-    assert paths(site.app) == {"/", "/static/app.js"} | data | actions
+    data = {f"/data/{name}.json" for name in ["tables", "table", "session"]}
+    assert paths(site.app) == {"/", "/static/app.js"} | data
 
 
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("outsider", 403)])
@@ -157,10 +111,22 @@ def test_every_route_needs_a_user_who_may_look(site: Site, user: str | None, sta
     client = site.client(user)
     for path in everything(site.app):
         for method in METHODS:
-            answer = client.request(method, path, headers=ACTION)
+            answer = client.request(method, path)
             assert answer.status_code == status, f"{method} {path}"
             assert "orders" not in answer.text
-    assert site.started == []
+
+
+def test_nothing_can_be_changed_through_it(site: Site) -> None:
+    """Another site's request may carry the user's cookie."""
+
+    @site.app.post("/later")
+    def later() -> PlainTextResponse:
+        return PlainTextResponse("changed")
+
+    for path in (*everything(site.app), "/later"):
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            answer = site.client("admin").request(method, path)
+            assert answer.status_code == 405, f"{method} {path}"
 
 
 def test_whoever_opens_the_page_logged_out_is_led_to_the_login(site: Site) -> None:
@@ -227,15 +193,17 @@ def test_the_page_and_its_files(site: Site) -> None:
 
 def test_every_file_that_the_page_names_is_shipped() -> None:
     files = read_static_files()
-    assert {"index.html", "page.css", "app.js", "theme.js"} <= set(files)
-    for name, file in files.items():
-        text = file.content.decode()
+    assert {"index.html", "page.css", "app.js", "theme.js", "uplot.min.js"} <= set(files)
+    for name, (content, _) in files.items():
+        text = content.decode()
         for part in text.split('"'):
             if part.startswith("./") and part.endswith(".js"):
                 assert part[2:] in files, f"{name} imports {part}"
+            if part.startswith("static/"):
+                assert part.removeprefix("static/") in files
         assert "innerHTML" not in text
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
-        assert "https://" not in text
+        assert "https://" not in text.replace("https://github.com/leeoniya/uPlot", "")
 
 
 def test_data_come_from_memory(site: Site) -> None:
@@ -249,15 +217,17 @@ def test_data_come_from_memory(site: Site) -> None:
     assert "u:p@" not in client.get("/data/tables.json").text
 
 
-def test_one_table_with_a_page_of_its_shards(site: Site) -> None:
+def test_one_table(site: Site) -> None:
     client = site.client("viewer")
-    found = client.get("/data/table.json", params={"name": "orders", "limit": 2, "offset": 2})
-    page = found.json()["shard_page"]
-    assert (page["total"], page["offset"], len(page["shards"])) == (6, 2, 2)
+    found = client.get("/data/table.json", params={"name": "orders"})
+    assert len(found.json()["shards"]) == 6
+    assert len(found.json()["runs"]) == 10
     assert client.get("/data/table.json", params={"name": "nope"}).status_code == 404
     assert client.get("/data/table.json").status_code == 422
-    odd = client.get("/data/table.json", params={"name": "orders", "limit": 100_000})
-    assert odd.status_code == 422
+    # What has not changed is not sent again.
+    headers = {"if-none-match": found.headers["etag"]}
+    again = client.get("/data/table.json", params={"name": "orders"}, headers=headers)
+    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
@@ -275,153 +245,15 @@ def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
     site.feed.close()
 
 
-def test_the_session_says_what_the_user_may_do(site: Site) -> None:
-    viewer = site.client("viewer").get("/data/session.json").json()
-    assert (viewer["user"], viewer["may_trigger"]) == ("viewer", False)
-    site.obstacle = Rejected(409, "paused")
-    admin = site.client("admin").get("/data/session.json").json()
-    assert (admin["may_trigger"], admin["obstacle"]) == (True, "paused")
-
-
-def test_an_admin_starts_a_backfill_and_a_viewer_may_not(site: Site) -> None:
-    order = {**BACKFILL, "shards": ["s"], "until_generation": 7, "deadline": "2h"}
-    refused = site.client("viewer").post("/actions/backfill", json=order, headers=ACTION)
-    assert (refused.status_code, site.started) == (403, [])
-    answer = site.client("admin").post("/actions/backfill", json=order, headers=ACTION)
-    assert answer.status_code == 201, answer.text
-    assert answer.json() == {
-        "run_id": "manual__2026-11-21T12:00:00+00:00",
-        "path": "/dags/memwal_backfill/runs/manual__2026-11-21T12%3A00%3A00%2B00%3A00",
-    }
-    [(started, name)] = site.started
-    assert name == "admin"
-    assert started.model_dump()["until_generation"] == 7
-    assert started.deadline == "2h"
-
-
-def test_what_became_of_a_backfill_is_told_to_those_who_may_start_one(site: Site) -> None:
-    path = "/data/backfill.json?run_id=manual__1"
-    assert site.client("admin").get(path).json()["state"] == "success"
-    assert site.client("viewer").get(path).status_code == 403
-    gone = site.client("admin").get("/data/backfill.json?run_id=manual__2")
-    assert (gone.status_code, gone.json()["detail"]) == (404, "there is no such run any more")
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({"x-memwal-action": None}, 403),
-        ({"x-memwal-action": "yes"}, 403),
-        ({"content-type": "text/plain"}, 415),
-        ({"content-type": "application/x-www-form-urlencoded"}, 415),
-        ({"content-type": None}, 415),
-        ({"sec-fetch-site": "cross-site"}, 403),
-        ({"sec-fetch-site": "same-site"}, 403),
-        ({"sec-fetch-site": "none"}, 403),
-        ({"origin": "https://evil.example"}, 403),
-        ({"origin": "https://evil.example", "sec-fetch-site": None}, 403),
-        ({"origin": "http://testserver.evil.example", "sec-fetch-site": None}, 403),
-        ({"origin": "http://testserver:8080", "sec-fetch-site": None}, 403),
-        ({"origin": "null", "sec-fetch-site": None}, 403),
-        ({"origin": None, "sec-fetch-site": None}, 403),
-    ],
-)
-def test_requests_from_elsewhere_are_refused(
-    site: Site, changes: dict[str, str | None], status: int
-) -> None:
-    merged: dict[str, str | None] = {**ACTION, **changes}
-    headers = {name: value for name, value in merged.items() if value is not None}
-    for path, body in (("/actions/backfill", BACKFILL), ("/actions/refresh", {}), ("/nowhere", {})):
-        answer = site.client("admin").post(path, content=json.dumps(body), headers=headers)
-        assert answer.status_code == status, answer.text
-        assert answer.json()["detail"].startswith("refused: ")
-    assert site.started == []
-
-
-def test_either_sign_of_the_own_site_is_enough(site: Site) -> None:
-    client = site.client("admin")
-    for missing in ("origin", "sec-fetch-site"):
-        headers = {name: value for name, value in ACTION.items() if name != missing}
-        answer = client.post("/actions/backfill", json=BACKFILL, headers=headers)
-        assert answer.status_code == 201, missing
-
-
-@pytest.mark.parametrize(
-    "base_url", ["https://airflow.example/team", "https://AIRFLOW.example:443"]
-)
-def test_behind_a_proxy_the_public_address_is_our_own_and_a_forged_one_is_not(
-    tmp_path: Path, base_url: str
-) -> None:
-    """A name that was made to lead here, as whoever owns it may: host and origin agree."""
-    site = Site(tmp_path, base_url=base_url)
-    site.feed.seen()
-    samples.settle()
-    client = site.client("admin")
-    for own, status in (("evil.example", 403), ("airflow.example", 201)):
-        headers = {**ACTION, "host": own, "origin": f"https://{own}"}
-        answer = client.post("/actions/backfill", json=BACKFILL, headers=headers)
-        assert answer.status_code == status, answer.text
-    assert len(site.started) == 1
-    root = "/team" if base_url.endswith("/team") else ""
-    assert answer.json()["path"].startswith(f"{root}/dags/memwal_backfill/runs/")
-    assert client.get("/data/session.json").json()["airflow_root"] == root
-    # The proxy's name is not that of the host.
-    headers = {**ACTION, "origin": "https://airflow.example"}
-    assert client.post("/actions/backfill", json=BACKFILL, headers=headers).status_code == 201
-    site.feed.close()
-
-
-def test_actions_are_post_only(site: Site) -> None:
-    for path in ("/actions/backfill", "/actions/refresh"):
-        for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE"):
-            answer = site.client("admin").request(method, path, headers=ACTION)
-            assert answer.status_code == 405, method
-
-
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ("", "tables: Field required"),
-        ("[]", "object"),
-        ("{", "JSON"),
-        (json.dumps({**BACKFILL, "tables": []}), "tables"),
-        (json.dumps({**BACKFILL, "tables": ["nope"]}), "not in the configuration: nope"),
-        (json.dumps({**BACKFILL, "jobs": ["drop"]}), "jobs.0"),
-        (json.dumps({**BACKFILL, "jobs": []}), "jobs"),
-        (json.dumps({**BACKFILL, "until_generation": "7"}), "until_generation"),
-        (json.dumps({**BACKFILL, "generations_per_commit_max": 0}), "generations_per_commit_max"),
-        (json.dumps({**BACKFILL, "force": True}), "force"),
-    ],
-)
-def test_a_bad_order_is_told_what_is_wrong(site: Site, body: str, says: str) -> None:
-    answer = site.client("admin").post("/actions/backfill", content=body, headers=ACTION)
-    assert answer.status_code == 400
-    assert says in answer.json()["detail"]
-    assert site.started == []
-
-
-def test_what_airflow_rejects_is_told(site: Site) -> None:
-    site.rejection = Rejected(409, "the DAG memwal_backfill is paused; unpause it")
-    answer = site.client("admin").post("/actions/backfill", json=BACKFILL, headers=ACTION)
-    assert answer.status_code == 409
-    assert answer.json()["detail"] == "the DAG memwal_backfill is paused; unpause it"
-
-
-def test_a_body_is_bounded(site: Site) -> None:
-    body = b'{"tables": ["' + b"x" * (300 << 10) + b'"]}'
-    answer = site.client("admin").post("/actions/backfill", content=body, headers=ACTION)
-    assert answer.status_code == 413
+def test_the_session_says_what_the_user_may_start(site: Site) -> None:
+    for user, dags in (("viewer", []), ("admin", ["memwal_merge"])):
+        found = site.client(user).get("/data/session.json").json()
+        assert (found["user"], found["dags"]) == (user, dags)
 
 
 def test_a_viewer_may_ask_for_a_refresh_but_not_all_the_time(site: Site) -> None:
     client = site.client("viewer")
-    before = len(site.answers.calls)
-    first = client.post("/actions/refresh", json={"table": "orders"}, headers=ACTION)
-    assert first.status_code == 202, first.text
-    again = client.post("/actions/refresh", json={}, headers=ACTION)
-    assert again.status_code == 429
-    assert 1 <= int(again.headers["retry-after"]) <= 6
-    samples.settle()
-    assert ("status", ("orders",)) in site.answers.calls[before:]
-    wrong: Any = client.post("/actions/refresh", json={"table": "nope"}, headers=ACTION)
-    assert wrong.status_code == 400
+    for path in ("/data/tables.json?refresh=true", "/data/table.json?name=orders&refresh=true"):
+        assert client.get(path).status_code == 200
+        samples.settle()
+        assert len(site.answers.asked()) == 2

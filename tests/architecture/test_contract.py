@@ -34,7 +34,7 @@ BREACHES = {
     "Work is done through ports": ("memwal.jobs.schema.apply", "memwal.jobs.schema.store"),
     "Fakes stay out": ("memwal.run.stores", "memwal.testing"),
     "Airflow knows": ("memwal_airflow.hooks.memwal", "memwal.format.layout"),
-    "Shard values": ("memwal.sharding.encoding", "random"),
+    "Shard values": ("memwal.sharding.spec", "random"),
 }
 CONTRACTS = read_configuration(str(FILE))["contracts_options"]
 

@@ -7,12 +7,11 @@ from functools import cache
 
 import pytest
 
-from memwal.cli.config import list_keys
 from memwal.cli.schema import VERSION
 from memwal.config.known_names import VARIABLES
 from scripts import guarantees
 from scripts.guarantees import read_holders, write_notes
-from scripts.reference import PAGES, check_version, write_pages
+from scripts.reference import PAGES, check_version, list_keys, write_pages
 from tests.architecture.files import modules
 
 written = cache(write_pages)

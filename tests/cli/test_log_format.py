@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -228,29 +227,3 @@ def test_what_libraries_say_is_taken_up(capsys: pytest.CaptureFixture[str]) -> N
     assert [line["level"] for line in lines] == ["warning"] * 3
     assert {(line["table"], line["shard"]) for line in lines} == {("orders", "s1")}
     assert lines[0]["message"] == "slow: a store"
-
-
-PROGRAM = """
-import logging, os, subprocess, sys
-from memwal.run.process import logs
-logs.start()
-logging.getLogger("a.library").warning("of %d", "no number")
-os.write(2, b"thread '<unnamed>' panicked at lance\\nhalf a line")
-subprocess.run([sys.executable, "-c", "import os; os.write(2, b'\\\\xff of a child\\\\n')"])
-print('{"time": "1", "level": "info", "run_id": "7", "message": "a worker"}', file=sys.stderr)
-logs.stop()
-print("text again", file=sys.stderr)
-"""
-
-
-@pytest.mark.integration
-def test_what_goes_around_python_is_taken_up() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
-    *lines, last = done.stderr.decode().splitlines()
-    assert last == "text again"
-    found = [json.loads(line) for line in lines]
-    said = {line["message"]: line["level"] for line in found}
-    assert said["thread '<unnamed>' panicked at lance"] == "error"
-    assert said["half a line\ufffd of a child"] == "info"
-    assert said["of %d"] == "warning"
-    assert next(line for line in found if line["message"] == "a worker")["run_id"] == "7"

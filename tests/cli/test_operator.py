@@ -170,7 +170,7 @@ def test_a_failure_keeps_its_exit_code_on_a_full_stdout(tmp_path: Path) -> None:
 
 def test_a_closed_stream_s_number_goes_to_no_file() -> None:
     code = (
-        "import os, memwal.cli.streams as s; s.prepare(); print(os.open('/', 0), file=open(3, 'w'))"
+        "import os, memwal.cli.process as s; s.prepare(); print(os.open('/', 0), file=open(3, 'w'))"
     )
     line = f'{sys.executable} -c "{code}" 3>&1 0<&- 1>&- 2>&-'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)

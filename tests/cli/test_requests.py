@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 from memwal.cli.requests import make_parameters, read_request
 from memwal.config.requests import check_request
 from memwal.errors import Usage
-from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.options import Kind, Option, list_options, list_settings, narrow
-from memwal.run.keywords import made_for_python, takes
+from memwal.options import Kind, Option, convert_request, list_options, list_settings
+from memwal.run.keywords import takes
 from scripts.reference import _describe_options
 
 
@@ -72,7 +71,6 @@ def test_an_option_that_is_added_is_on_the_command_line_and_in_the_reference() -
 
 
 def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
-    @made_for_python
     class Table:
         @takes(Longer)
         def merge(self, request: Longer) -> Longer:
@@ -96,7 +94,7 @@ def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
         (MergeRequest, "bytes_per_commit_max", 0, "--bytes-per-commit-max 0: expected 1 or more"),
         (BackfillRequest, "concurrency", 257, "--concurrency 257: expected 256 or less"),
         (BackfillRequest, "jobs", ["snapshot"], "--jobs 'snapshot': expected merge, index-catchup"),
-        (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected auto, always, never"),
+        (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected never, auto, always"),
     ],
 )
 def test_a_value_that_no_job_takes_is_refused(
@@ -120,13 +118,12 @@ def test_every_kind_of_option_is_read_as_it_is_declared() -> None:
 
 def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> None:
     assert list_settings(MergeRequest()) == {}
-    asked = MergeRequest(allow_index_join=True, bytes_per_commit_max=7)
-    assert list_settings(asked) == {"index_join_allowed": True, "bytes_per_commit_max": 7}
+    assert list_settings(MergeRequest(bytes_per_commit_max=7)) == {"bytes_per_commit_max": 7}
 
 
 def test_a_request_says_the_same_as_another_kind() -> None:
     asked = MaintainRequest(execute=True, wal=False, retention_seconds=9.0, compaction="auto")
-    found = narrow(asked, GarbageRequest, full=True)
+    found = convert_request(asked, GarbageRequest, full=True)
     assert found == GarbageRequest(execute=True, wal=False, retention_seconds=9.0, full=True)
 
 
@@ -134,8 +131,6 @@ def test_a_request_says_the_same_as_another_kind() -> None:
     ("asked", "settings"),
     [
         (MergeRequest(bytes_per_commit_max="5MB"), {"bytes_per_commit_max": 5_000_000}),  # type: ignore[arg-type]
-        (MergeRequest(allow_index_join="no"), {}),  # type: ignore[arg-type]
-        (MergeRequest(allow_index_join=0), {}),  # type: ignore[arg-type]
         (MergeRequest(generations_per_commit_max=1e2), {"generations_per_commit_max": 100}),  # type: ignore[arg-type]
     ],
 )

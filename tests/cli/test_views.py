@@ -37,9 +37,7 @@ def test_there_are_reports() -> None:
     assert len(ALONE) >= 14
 
 
-# These show their tables together.
-TOGETHER = ("BackfillTableReport", "TopTableReport")
-ALONE = [kind for kind in kinds() if kind.__name__ not in TOGETHER]
+ALONE = [*kinds()]
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)
@@ -120,7 +118,6 @@ quiesce T --yes --idle 0s --engine local
 status T
 verify T
 lease break T --reason none
-config
 schema merge
 submit merge T --dry-run --master local
 demo DEMO --engine local

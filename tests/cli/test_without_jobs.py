@@ -17,7 +17,7 @@ NEED_LANCE = (
     *("merge T", "status T", "read T", "init T", "maintain T", "watch T", "doctor s3://lake"),
     *("ingest T rows.parquet", "submit merge T", "merge T --report s3://lake/report.json"),
 )
-NEED_NOTHING = ("--version", "--help", "merge --help", "config", "schema merge", "explain W01")
+NEED_NOTHING = ("--version", "--help", "merge --help", "schema merge", "explain W01")
 CALLS = ("merge", "status", "read")
 # One process for all: each would take longer to start than its command does.
 TRY_ALL = f"""

@@ -17,6 +17,7 @@ from memwal.model import ShardManifest, ShardStatus
 from memwal.store.shards.listing import list_shards
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
+from tests.support.fencing import claim_epoch
 from tests.support.wal_tables import abandon, entry_file, rewrite
 
 pytestmark = pytest.mark.integration
@@ -142,7 +143,7 @@ def test_a_fenced_writer_may_close_without_a_word(table: Table) -> None:
     (shard,) = table.shards
     with table.writer(shard, max_memtable_batches=2) as writer:
         builders.apply(table, writer, table.dataset.schema, Put([10], 1), {})
-        table.stores.shard_manifests.claim(shard)
+        claim_epoch(table.stores.shard_manifests, shard)
         builders.apply(table, writer, table.dataset.schema, Put([11], 2), {})
         time.sleep(0.5)
     assert latest(table).flushed_generations == ()

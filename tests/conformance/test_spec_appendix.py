@@ -22,9 +22,9 @@ from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.shards.writers import ShardClaim, ShardFencing
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support import builders
+from tests.support.fencing import ShardClaim, ShardFencing, claim_epoch, verify_epoch
 
 pytestmark = pytest.mark.integration
 
@@ -73,7 +73,7 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     assert seen is not None
     assert (seen.writer_epoch, seen.version) == (5, 1)
     # 2. It increments to epoch=6, writes manifest v2.
-    of_a = a.claim(SHARD)
+    of_a = claim_epoch(a, SHARD)
     assert (of_a.writer_epoch, of_a.version) == (6, 2)
     # 3. It starts writing WAL entries 13, 14, 15.
     for position in (13, 14, 15):
@@ -83,14 +83,14 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     assert seen is not None
     assert (seen.writer_epoch, seen.version) == (6, 2)
     # 5. It increments to epoch=7, writes manifest v3.
-    of_b = b.claim(SHARD)
+    of_b = claim_epoch(b, SHARD)
     assert (of_b.writer_epoch, of_b.version) == (7, 3)
     # 6. It starts writing WAL entries 16, 17.
     for position in (16, 17):
         write_wal_entry(store, position, epoch=of_b.writer_epoch)
     # 7. to 9. A tries to flush a MemTable, sees epoch=7 where its own is 6, and aborts.
     with pytest.raises(Fenced, match="writer epoch 6 was superseded by 7"):
-        a.verify_epoch(SHARD, of_a.writer_epoch)
+        verify_epoch(a, SHARD, of_a.writer_epoch)
     flushed = FlushedGeneration(generation=1, path="abc12300_gen_1")
     with pytest.raises(LostRace):
         a.commit(of_a, replace(of_a, flushed_generations=(flushed,), current_generation=2))
@@ -100,7 +100,7 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
             lambda found: replace(found, flushed_generations=(flushed,), current_generation=2),
         )
     # 10. B continues writing normally: epoch=7, version=3.
-    assert b.verify_epoch(SHARD, of_b.writer_epoch) == of_b
+    assert verify_epoch(b, SHARD, of_b.writer_epoch) == of_b
     assert of_b.flushed_generations == ()
     assert (of_b.replay_after_wal_entry_position, of_b.wal_entry_position_last_seen) == (10, 12)
 
@@ -163,14 +163,14 @@ def test_appendix_1_with_pylance_s_own_writers(tmp_path: Path) -> None:
         put(a, 5)
         a.close()
     with pytest.raises(Fenced):
-        manifests.verify_epoch(shard, of_a.writer_epoch)
+        verify_epoch(manifests, shard, of_a.writer_epoch)
     put(b, 6)
     b.close()
 
     # A put that failed may have been half way: its key is not among what was acknowledged.
     assert table.kind.key(5) not in acknowledged
     table.effects[shard].append(acknowledged)
-    last = manifests.verify_epoch(shard, of_b.writer_epoch)
+    last = verify_epoch(manifests, shard, of_b.writer_epoch)
     assert last.current_generation == len(last.flushed_generations) + 1
     builders.same_rows(table.lsm_rows(), table.truth(), "what B left")
     assert [merge.outcome for merge in table.merge_all()] == ["done"]

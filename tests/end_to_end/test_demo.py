@@ -35,7 +35,6 @@ def test_without_spark_it_runs_in_this_process(tmp_path: Path) -> None:
     done = run_demo(str(tmp_path / "t"))
 
     assert done.returncode == 0, done.stderr
-    assert "engine: local" in done.stderr
     assert "Before and after" in done.stdout
 
 

@@ -14,8 +14,8 @@ from memwal.errors import LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import Deleter, GenerationDropper, make_deletions
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DeleteResult, Objects
 from memwal.run import stores as _wiring
@@ -157,7 +157,7 @@ def drop_of(*numbers: int) -> GarbagePlan:
                 kind="generation",
                 shard_id=SHARD,
                 path=f"{layout.shard_folder(SHARD)}/0a1b2c3d_gen_{n}",
-                size_bytes=1,
+                bytes=1,
                 action=Action.DROP,
                 reason="",
                 generation=n,
@@ -252,8 +252,8 @@ def test_a_failed_delete_is_told_and_found_again(
         patch.setattr(_wiring, "open_objects", lambda *a: Stubborn(open_objects(*a), part))
         report = runs.garbage(table)
     assert (report.outcome, report.exit_code, report.deleted) == ("partial", 6, 0)
-    assert len(report.failed) == 3
-    assert all("AccessDenied" in f.error for f in report.failed)
+    errors = [item.error for item in report.items if item.error is not None]
+    assert len(errors) == 3 and all("AccessDenied" in error for error in errors)
     assert runs.folders(table) == [1, 2, 3]
     if part == "_versions/":
         assert all((f / "bloom_filter.bin").exists() for f in generation_folders(table))
@@ -290,7 +290,7 @@ def plan_of(table: Table) -> GarbagePlan:
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     return plan_garbage(
-        Look(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
+        Survey(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
     )
 
 

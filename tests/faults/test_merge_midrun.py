@@ -14,7 +14,7 @@ from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.ports import no_steps
 from tests.support import builders
-from tests.support.builders import INDEX_FAVOURED, KINDS, Delete, Put, Table
+from tests.support.builders import KINDS, Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def test_a_table_initialised_again_midway_gets_no_dead_rows(tmp_path: Path, when
 
 
 def test_an_anchor_that_a_user_deletes_under_the_delete_pass(tmp_path: Path) -> None:
-    """What was known of the fold holds no longer; the index join would double the key."""
+    """What was known of the fold holds no longer."""
     table = builders.make_table(tmp_path / "t", rows=[2, 3, 4, 5], indexed=True)
     (shard,) = table.shards
     anchor = table.kind.key(2)[0]
@@ -59,12 +59,10 @@ def test_an_anchor_that_a_user_deletes_under_the_delete_pass(tmp_path: Path) -> 
             table.dataset.delete(f"k = {anchor}")
         if step == "commit" and step not in done:
             done.append(step)
-            second = table.merger(limits=limits, costs=INDEX_FAVOURED)
+            second = table.merger(limits=limits)
             assert second.run(shard, MergeRequest(until_generation=1)).outcome == "done"
 
-    merge = table.merger(limits=limits, costs=INDEX_FAVOURED, steps=steps).run(
-        shard, MergeRequest()
-    )
+    merge = table.merger(limits=limits, steps=steps).run(shard, MergeRequest())
     assert done == ["delete_pass", "commit"]
     assert merge.outcome == "done"
     builders.check_merged(table)

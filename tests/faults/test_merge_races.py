@@ -20,7 +20,7 @@ import pytest
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import CommitShape, FoldFacts, JoinCosts, MergeLimits
+from memwal.jobs.merge.plan import Deletes, FoldFacts, MergeLimits
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
@@ -33,10 +33,7 @@ from tests.support.sampling import FULL, grid
 pytestmark = pytest.mark.integration
 
 QUICK = MergeLimits(conflict_wait_seconds_max=0.02)
-JOINS = {"scan": JoinCosts(), "index": builders.INDEX_FAVOURED}
 ROUTES = {"one commit": ONE_COMMIT, "two passes": TWO_PASSES}
-
-each_join = pytest.mark.parametrize("join", JOINS)
 
 Ops = Sequence[Put | Delete]
 LaidOut = Callable[..., Table]
@@ -69,14 +66,14 @@ PREFIXES = (1, 2, 3, 4) if FULL else (2, 4)
 
 
 @pytest.fixture(scope="module")
-def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool, str], Table]:
-    """Tables by workload, index and kind of key; each is made once, and tests take copies."""
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Table]:
+    """Tables by workload and kind of key; each is made once, and tests take copies."""
 
     @cache
-    def make(workload: str, indexed: bool, kind: str) -> Table:
+    def make(workload: str, kind: str) -> Table:
         base, generations = TWO_KEYS if kind == "bool" else WORKLOADS[workload]
         folder = tmp_path_factory.mktemp("original") / "t"
-        table = builders.make_table(folder, kind, rows=base, indexed=indexed)
+        table = builders.make_table(folder, kind, rows=base)
         for ops in generations:
             table.flush(table.shards[0], *ops)
         return table
@@ -85,20 +82,14 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool, 
 
 
 @pytest.fixture
-def laid_out(originals: Callable[[str, bool, str], Table], tmp_path: Path) -> LaidOut:
+def laid_out(originals: Callable[[str, str], Table], tmp_path: Path) -> LaidOut:
     """Makes a table with the workload flushed and nothing merged."""
     numbers = count()
 
-    def copy(workload: str, join: str, kind: str = "int64") -> Table:
-        indexed = join == "index" and not is_composite(kind)
-        return originals(workload, indexed, kind).copied(tmp_path / str(next(numbers)))
+    def copy(workload: str, kind: str = "int64") -> Table:
+        return originals(workload, kind).copied(tmp_path / str(next(numbers)))
 
     return copy
-
-
-def is_composite(kind: str) -> bool:
-    """Such a key has no index."""
-    return len(KINDS[kind].columns) > 1
 
 
 def routes(workload: str) -> list[str]:
@@ -140,23 +131,23 @@ class Intrusion:
             work()
 
 
-def interleave(table: Table, step: str, prefix: int, limits: MergeLimits, costs: JoinCosts) -> bool:
+def interleave(table: Table, step: str, prefix: int, limits: MergeLimits) -> bool:
     """Run a merger of the first three generations, and inside its `step` a second, whole one."""
     (shard,) = table.shards
     version = int(table.dataset.version)
 
     def second() -> None:
-        other = table.merger(limits=limits, costs=costs)
+        other = table.merger(limits=limits)
         done = other.run(shard, MergeRequest(until_generation=prefix))
         assert done.error is None, done
 
     intrusion = Intrusion(step, second)
-    first = table.merger(limits=limits, costs=costs, steps=intrusion)
+    first = table.merger(limits=limits, steps=intrusion)
     done = first.run(shard, MergeRequest(until_generation=FIRST_PREFIX))
     assert done.error is None, done
     wanted = max(prefix, FIRST_PREFIX) if intrusion.happened else FIRST_PREFIX
     assert table.progress()[shard] == wanted
-    finish(table, version, limits=limits, costs=costs)
+    finish(table, version, limits=limits)
     return intrusion.happened
 
 
@@ -169,37 +160,34 @@ def deleted_by(table: Table, prefix: int) -> list[builders.Key]:
 
 
 @pytest.mark.parametrize(
-    ("place", "course"),
-    grid(
-        [*product(JOINS, ["commit", "committed"])], [(w, r) for w in WORKLOADS for r in routes(w)]
-    ),
+    ("step", "course"),
+    grid(["commit", "committed"], [(w, r) for w in WORKLOADS for r in routes(w)]),
     ids=str,
 )
 def test_a_second_merger_around_the_commit(
-    laid_out: LaidOut, place: tuple[str, str], course: tuple[str, str]
+    laid_out: LaidOut, step: str, course: tuple[str, str]
 ) -> None:
-    (join, step), (workload, route) = place, course
+    workload, route = course
     # Once the first has landed, what it covers is nothing to do, however much of it is asked for.
     for prefix in PREFIXES if step == "commit" else (FIRST_PREFIX, FIRST_PREFIX + 1):
-        table = laid_out(workload, join)
-        assert interleave(table, step, prefix, limits_of(route), JOINS[join])
+        table = laid_out(workload)
+        assert interleave(table, step, prefix, limits_of(route))
 
 
 @pytest.mark.parametrize(
-    ("place", "workload"),
+    ("step", "workload"),
     grid(
-        [*product(JOINS, ["delete_pass", "between_passes"])],
+        ["delete_pass", "between_passes"],
         [w for w in WORKLOADS if "two passes" in routes(w)],
     ),
     ids=str,
 )
 def test_a_second_merger_around_the_delete_pass(
-    laid_out: LaidOut, place: tuple[str, str], workload: str
+    laid_out: LaidOut, step: str, workload: str
 ) -> None:
-    join, step = place
     for prefix in PREFIXES:
-        table = laid_out(workload, join)
-        happened = interleave(table, step, prefix, limits_of("two passes"), JOINS[join])
+        table = laid_out(workload)
+        happened = interleave(table, step, prefix, limits_of("two passes"))
         assert happened or not deleted_by(table, FIRST_PREFIX)
 
 
@@ -207,17 +195,15 @@ def test_a_second_merger_around_the_delete_pass(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_merger_with_every_type_of_key(laid_out: LaidOut, kind: str) -> None:
     """New keys in both folds: what Lance compares, and what the guard has to make up for."""
-    for join in ["scan"] if is_composite(kind) else JOINS:
-        for workload in ("inserts only", "insert, then delete"):
-            for route, prefix in product(routes(workload), PREFIXES if kind == "bool" else [2]):
-                table = laid_out(workload, join, kind)
-                assert interleave(table, "commit", prefix, limits_of(route), JOINS[join])
+    for workload in ("inserts only", "insert, then delete"):
+        for route, prefix in product(routes(workload), PREFIXES if kind == "bool" else [2]):
+            table = laid_out(workload, kind)
+            assert interleave(table, "commit", prefix, limits_of(route))
 
 
-@each_join
-def test_two_shards_that_insert_much_at_once(tmp_path: Path, join: str) -> None:
+def test_two_shards_that_insert_much_at_once(tmp_path: Path) -> None:
     """Lance refuses one of two racing commits with 200 and more new keys each: both must land."""
-    table = builders.make_table(tmp_path / "t", shards=2, indexed=join == "index")
+    table = builders.make_table(tmp_path / "t", shards=2)
     first, second = table.shards
     for number in range(2):
         table.flush(first, Put(range(number * 1000, number * 1000 + 300), 1))
@@ -227,7 +213,7 @@ def test_two_shards_that_insert_much_at_once(tmp_path: Path, join: str) -> None:
     def other() -> None:
         assert table.merger(limits=QUICK).run(second, MergeRequest()).error is None
 
-    merger = table.merger(limits=QUICK, costs=JOINS[join], steps=Intrusion("commit", other))
+    merger = table.merger(limits=QUICK, steps=Intrusion("commit", other))
     done = merger.run(first, MergeRequest())
     assert done.error is None
     finish(table, version)
@@ -327,7 +313,6 @@ class Part:
     uri: str
     kind: str
     shard: str
-    join: str
     tombstones_max: int
     generations_max: int
 
@@ -339,11 +324,11 @@ def merge_part(part: Part) -> ShardReport:
         tombstones_in_commit_max=part.tombstones_max,
         generations_per_commit_max=part.generations_max,
     )
-    merger = table.merger(limits=limits, costs=JOINS[part.join])
+    merger = table.merger(limits=limits)
     return merger.run(ShardId(part.shard), MergeRequest())
 
 
-def race(table: Table, kind: str, join: str, number: int, workers: Sequence[Executor]) -> None:
+def race(table: Table, kind: str, number: int, workers: Sequence[Executor]) -> None:
     """Both mergers on what is pending, with prefixes of different lengths."""
     version = int(table.dataset.version)
     parts = [
@@ -351,7 +336,6 @@ def race(table: Table, kind: str, join: str, number: int, workers: Sequence[Exec
             uri=table.uri,
             kind=kind,
             shard=table.shards[0],
-            join=join,
             tombstones_max=(number % 2) * ONE_COMMIT,
             generations_max=generations,
         )
@@ -384,15 +368,12 @@ def processes() -> Any:
 
 @pytest.mark.nightly
 @pytest.mark.races
-@each_join
 @pytest.mark.parametrize("kind", ["int64", "int8", "bool", "utf8"])
-def test_two_mergers_in_processes(
-    tmp_path: Path, processes: Sequence[Executor], kind: str, join: str
-) -> None:
-    table = builders.make_table(tmp_path / "t", kind, indexed=join == "index")
+def test_two_mergers_in_processes(tmp_path: Path, processes: Sequence[Executor], kind: str) -> None:
+    table = builders.make_table(tmp_path / "t", kind)
     for number in range(ROUNDS):
         flush_round(table, number)
-        race(table, kind, join, number, processes)
+        race(table, kind, number, processes)
 
 
 # ---- lost replies
@@ -421,11 +402,11 @@ class FaultyFold:
     def rebase(self, view: TableView) -> Fold:
         return replace(self, inner=self.inner.rebase(view))
 
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        return self._call("delete_pass", lambda: self.inner.delete_pass(shape))
+    def delete_pass(self) -> tuple[int, int]:
+        return self._call("delete_pass", lambda: self.inner.delete_pass())
 
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
-        return self._call("commit", lambda: self.inner.commit(shape, mark))
+    def commit(self, deletes: Deletes, mark: int) -> CommitStats:
+        return self._call("commit", lambda: self.inner.commit(deletes, mark))
 
     def _call(self, what: str, effect: Callable[[], Any]) -> Any:
         fault = next((f for f in self.faults if f.startswith(what)), None)
@@ -480,7 +461,7 @@ def test_a_lost_reply_is_looked_up(
 ) -> None:
     route, workload = course
     for error in (StoreUnavailable("the reply was lost"), LostRace("so it seemed")):
-        table = laid_out(workload, "scan")
+        table = laid_out(workload)
         version = int(table.dataset.version)
         limits = replace(limits_of(route), generations_per_commit_max=2)
         done = run_with_faults(table, limits, faults, error)
@@ -507,7 +488,7 @@ class BlindAfter:
 
 @pytest.mark.parametrize("fault", ["commit before", "commit after"])
 def test_progress_that_cannot_be_read_is_reported_as_unknown(laid_out: LaidOut, fault: str) -> None:
-    table = laid_out("insert, then delete", "scan")
+    table = laid_out("insert, then delete")
     version = int(table.dataset.version)
     blind: list[bool] = []
     merger = table.merger(limits=QUICK)
@@ -531,7 +512,7 @@ def test_progress_that_cannot_be_read_is_reported_as_unknown(laid_out: LaidOut, 
 
 
 def test_a_store_that_stays_away_is_given_up(laid_out: LaidOut) -> None:
-    table = laid_out("inserts only", "scan")
+    table = laid_out("inserts only")
     done = run_with_faults(table, QUICK, ["commit before"] * 9, StoreUnavailable("503"))
     assert (done.outcome, done.exit_code) == ("failed", 1)
     assert "503" in (done.error or "")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
-from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.plan import SnapshotTableReport
 from memwal.testing import ManualClock
 from tests.support import builders, snapshot_files
 from tests.support.builders import KINDS, Put, Table

@@ -25,7 +25,8 @@ from memwal.format.codec import decode_shard_manifest, encode_shard_manifest
 from memwal.format.layout import LEASE, lease_claim_path
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store import versions as retained_versions
-from memwal.jobs.garbage.store.versions import CACHE_PATH, RetainedVersions
+from memwal.jobs.garbage.store.cache import make_digest
+from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.snapshot.plan import Stored
 from memwal.jobs.snapshot.store import StoredSnapshots
@@ -369,6 +370,9 @@ def test_tags_and_branches_and_names_of_these() -> None:
         assert len(read(RetainedVersions(objects), verified=True)[1]) == 1
 
 
+RETAINED = f"{layout.MAINTENANCE}/cache/retained_versions.json"
+
+
 def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained_versions, "_CACHED_VERSIONS_MIN", 0)
     manifests = real_bytes.table_manifests()
@@ -383,11 +387,11 @@ def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = RetainedVersions(first)
     truth, _ = read(remembered, verified=True)
     remembered.remember(lambda: None)
-    sample = json.loads(first.get(CACHE_PATH))
+    sample = json.loads(first.get(RETAINED))
 
     def check(data: bytes) -> None:
         objects = stored()
-        objects.put(CACHE_PATH, data)
+        objects.put(RETAINED, data)
         retained = RetainedVersions(objects)
         assert [v.version for v in read(retained, verified=False)[0]] == [v.version for v in truth]
         assert read(retained, verified=True)[0] == truth, "what is acted on was read"
@@ -396,16 +400,16 @@ def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
         """The forger knows how the digest is made."""
         try:
             document = json.loads(data)
-            document["sha256"] = retained_versions._digest(document["entries"])
+            document["sha256"] = make_digest(document["body"])
         except (ValueError, KeyError, TypeError, RecursionError):
             return data
         return json.dumps(document).encode()
 
     for odd in (False, 0, 7, "3", -1, None):
-        for place, entry in enumerate(sample["entries"]):
-            entries = [*sample["entries"]]
-            entries[place] = {**entry, "version": odd}
-            check(signed(json.dumps({**sample, "entries": entries}).encode()))
+        for place, (file, entry) in enumerate(sample["body"]):
+            entries = [*sample["body"]]
+            entries[place] = [file, {**entry, "version": odd}]
+            check(signed(json.dumps({**sample, "body": entries}).encode()))
     attack("cache of versions", odd_json(sample), check)
     attack("cache of versions, signed", odd_json(sample).map(signed), check)
 

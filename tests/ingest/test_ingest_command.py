@@ -281,7 +281,6 @@ def test_too_many_generations_wait(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     [
         (["missing.parquet"], 2, "no such source"),
         (["wrong.parquet"], 2, "the table has no column 'x'"),
-        (["wrong.parquet", "--skip-unknown-columns"], 2, "column 'id' is missing"),
         (["rows.parquet", "--delete-column", "gone"], 2, "no column 'gone' to delete by"),
         (["t"], 2, "can't be ingested into itself"),
         (["nulls.parquet", "--missing-as-null"], 2, "may not be NULL"),

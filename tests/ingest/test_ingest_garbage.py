@@ -14,7 +14,7 @@ from memwal.clock import SystemClock
 from memwal.ingest.plan import make_id
 from memwal.ingest.request import IngestRequest
 from memwal.ingest.track import Track, TrackLimits
-from memwal.jobs.garbage.report import GarbageItemReport
+from memwal.jobs.garbage.model import Item
 from memwal.store.records.ingests import PlanRecord, Round
 from tests.support import garbage_runs as runs
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
@@ -39,7 +39,7 @@ def table_in(folder: Path) -> tuple[MemWalTable, str]:
     return make(folder / "t", **SPEC), source_of(folder)
 
 
-def garbage(table: MemWalTable, *, execute: bool = True) -> list[GarbageItemReport]:
+def garbage(table: MemWalTable, *, execute: bool = True) -> list[Item]:
     """What `memwal garbage` says of ingests; its grace is an hour here, as it is by default."""
     report = runs.garbage(table, execute=execute, grace=HOUR)
     assert report.error is None

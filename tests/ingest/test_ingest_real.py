@@ -11,9 +11,9 @@ import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.coordinator import Closed, FlushFailed
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.store.shards.manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of
 

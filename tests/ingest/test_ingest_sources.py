@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterable, Mapping
 
 import boto3
 import lance
@@ -14,6 +15,8 @@ import pytest
 from memwal.errors import NotATable, Unsupported, Usage
 from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.sources.files import SourceFiles, open_system
+from memwal.ingest.sources.text_files import convert_text
+from memwal.rows.pairs import STRICT
 from memwal.store.records.ingests import Format
 from tests.support.stores import make_address
 
@@ -21,6 +24,11 @@ pytestmark = pytest.mark.integration
 
 ROWS = pa.table({"id": pa.array(range(95), pa.int64()), "note": [f"n{i}" for i in range(95)]})
 TYPES = {"id": pa.int64(), "note": pa.string()}
+
+
+def read(chunks: Iterable[pa.Table], types: Mapping[str, pa.DataType] = TYPES) -> pa.Table:
+    """The rows of all chunks, with their values."""
+    return pa.concat_tables([convert_text(chunk, types, STRICT, 1)[0] for chunk in chunks])
 
 
 def write(folder, kind: str) -> str:
@@ -56,11 +64,11 @@ def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> Non
     assert files.count_rows(file) in (95, None if file.format in ("csv", "arrow") else 95)
     chunks = list(files.read_chunks(file, 10))
     assert [len(chunk) for chunk in chunks] == [*[10] * 9, 5]
-    assert pa.concat_tables(chunks).select(["id", "note"]).equals(ROWS)
+    assert read(chunks).select(["id", "note"]).equals(ROWS)
     for first in range(0, 91, 10):
         later = list(files.read_chunks(file, 10, first_row=first, columns=["note"]))
         assert later[0].column_names == ["note"]
-        assert pa.concat_tables(later)["note"].to_pylist() == ROWS["note"].to_pylist()[first:]
+        assert read(later)["note"].to_pylist() == ROWS["note"].to_pylist()[first:]
     assert list(files.read_chunks(file, 10, first_row=95)) == []
 
 
@@ -72,7 +80,8 @@ def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
     assert path.stat().st_size > 12_000_000  # three blocks
     files = SourceFiles({}, SourceColumns(types={"text": pa.string()}))
     (file,) = files.find([str(path)])
-    assert pa.concat_tables(files.read_chunks(file, 30_000)).equals(rows)
+    types = {"id": pa.int64(), "text": pa.string()}
+    assert read(files.read_chunks(file, 30_000), types).equals(rows)
 
 
 def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
@@ -86,19 +95,19 @@ def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
     )
     path = tmp_path / "nulls.csv"
     pacsv.write_csv(rows, path)
-    files = SourceFiles(
-        {}, SourceColumns(types=dict(zip(rows.schema.names, rows.schema.types, strict=True)))
-    )
+    types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    files = SourceFiles({}, SourceColumns(types=types))
     (file,) = files.find([str(path)])
-    assert pa.concat_tables(files.read_chunks(file, 10)).equals(rows)
+    assert read(files.read_chunks(file, 10), types).equals(rows)
 
 
 def test_csv_of_what_is_not_a_number(tmp_path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("size,text\nnan,nan\n")
-    files = SourceFiles({}, SourceColumns(types={"size": pa.float64(), "text": pa.string()}))
+    types = {"size": pa.float64(), "text": pa.string()}
+    files = SourceFiles({}, SourceColumns(types=types))
     (file,) = files.find([str(path)])
-    (row,) = pa.concat_tables(files.read_chunks(file, 10)).to_pylist()
+    (row,) = read(files.read_chunks(file, 10), types).to_pylist()
     assert (str(row["size"]), row["text"]) == ("nan", "nan")
 
 

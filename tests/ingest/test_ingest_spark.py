@@ -62,8 +62,8 @@ def test_bad_rows_are_set_aside_before_the_others_are_staged(tmp_path) -> None:
     done = run(table, *sources, *spark, "--bad-rows", file)
     assert (done["exit_code"], done["rows"], done["rows_rejected"]) == (0, 150, 3), done["error"]
     told = [json.loads(line) for line in file.read_text().splitlines()]
-    assert sorted((row["source"], row["line"], row["value"]) for row in told) == [
-        (str(source), bad + 2, "x") for source, bad in zip(sources, (0, 27, 49), strict=True)
+    assert sorted((row["source"], row["row"], row["value"]) for row in told) == [
+        (str(source), bad + 1, "x") for source, bad in zip(sources, (0, 27, 49), strict=True)
     ]
     written = sorted(row[2] for rows in wal_rows(table).values() for row in rows)
     assert written == [n for n in range(150) if n not in (0, 77, 149)]

@@ -5,7 +5,6 @@ What a value is, is told here without the code under test: by Python's and numpy
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -22,10 +21,8 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest.sources.text_files import open_csv
-from memwal.ingest.values.exact import convert
+from memwal.ingest.values.exact import convert, parse_texts
 from memwal.ingest.values.python_rows import read_rows
-from memwal.ingest.values.texts import find_csv_types, parse_columns, parse_texts
 from memwal.rows.conversions import MEANINGS, read_conversions
 from memwal.rows.floats import read_number
 from memwal.rows.json_values import from_json
@@ -280,23 +277,7 @@ def tell_python(value: Any, column: str) -> Any:
 
 
 def read_csv(text: str, kind: pa.DataType, lenience: Lenience) -> pa.Array:
-    """As where a value of the column can't be read; and as others are, where Arrow reads them."""
-    texts, types = pa.array([text, None]), {"n": pa.int8(), "x": kind}
-    asked = find_csv_types(types, lenience)
-    if asked["x"] != kind or lenience != STRICT:
-        return parse_texts(texts, kind, lenience)
-    quoted = text.replace('"', '""')
-    try:
-        [batch] = open_csv(
-            io.BytesIO(f'n,x\n1,"{quoted}"\n2,\n'.encode()), asked, lambda row: "error"
-        )
-        found = parse_columns(batch, types, lenience)["x"]
-    except ValueError:
-        with pytest.raises(ValueError):
-            parse_texts(texts, kind, lenience)
-        raise
-    assert found.equals(parse_texts(texts, kind, lenience))
-    return found
+    return parse_texts(pa.array([text, None]), kind, lenience)
 
 
 def read_python(value: Any, kind: pa.DataType, lenience: Lenience) -> pa.Array:

@@ -19,7 +19,6 @@ from memwal.errors import Usage
 from memwal.ingest.check import Check
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.splits import Places
 from memwal.ingest.values.numbered_chunks import find_marks
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile, Sieve
@@ -42,10 +41,10 @@ def sift(
     [file] = files.find([str(path)])
     schema = files.read_schema(file)
     shape.check(schema, file.uri)
-    sieve, places = Sieve(shape=shape, rows_max=rows_max), Places(files, file)
+    sieve = Sieve(shape=shape, rows_max=rows_max)
     read, rows, rejects = 0, [], []
     for chunk in files.read_chunks(file, 2, columns=shape.select_columns(schema)):
-        sifted = sieve.sift(chunk, file.uri, read, places.find)
+        sifted = sieve.sift(chunk, file.uri, read)
         read += len(chunk)
         rows += sifted.rows.to_pylist()
         rejects += sifted.rejects
@@ -62,19 +61,19 @@ def test_rows_of_csv_with_other_fields_than_the_header(tmp_path) -> None:
     path.write_text('id,n,note\n1,1,a\n\n2,2\n,3,c\n4,4,"d\nd"\n5,5,e,f\n6,"",g\n7,7,h\n8\n')
     rows, told = sift(path)
     assert [row["id"] for row in rows] == [1, 4, 7]
-    assert [(row.row, row.line, row.column) for row in told] == [
-        (2, 4, None),
-        (3, 5, "id"),
-        (5, None, None),  # behind a line break in quotes
-        (6, None, "n"),
-        (8, None, None),
+    assert [(row.row, row.column) for row in told] == [
+        (2, None),
+        (3, "id"),
+        (5, None),
+        (6, "n"),
+        (8, None),
     ]
     assert told[0].reason == "has 2 fields, and not 3: 2,2"
     assert told[1].reason == "column 'id' may not be NULL, but is"
 
 
 def test_values_of_every_kind_that_do_not_fit(tmp_path) -> None:
-    """Out of range, cut off, NULL in the key: by row and row group."""
+    """Out of range, cut off, NULL in the key."""
     vector, day = pa.list_(pa.float32(), 2), pa.date32()
     shape = make_shape(small=pa.int8(), day=day, size=pa.decimal128(4, 1), v=vector)
     rows = {
@@ -88,13 +87,8 @@ def test_values_of_every_kind_that_do_not_fit(tmp_path) -> None:
     pq.write_table(pa.table(rows), path, row_group_size=2)
     good, told = sift(path, shape)
     assert [row["id"] for row in good] == [1]
-    found = [(row.row, row.row_group, row.column, row.reason) for row in told]
-    assert [row[:3] for row in found] == [
-        (2, 0, "small"),
-        (3, 1, "id"),
-        (4, 1, "size"),
-        (5, 2, "v"),
-    ]
+    found = [(row.row, row.column) for row in told]
+    assert found == [(2, "small"), (3, "id"), (4, "size"), (5, "v")]
     assert "column 'v' is list<element: double>, the table's" in told[1].reason
     assert "0.1 is 0.10000000149011612, which --convert round takes" in told[3].reason
 
@@ -109,13 +103,13 @@ def test_lines_of_json_that_are_no_rows(tmp_path) -> None:
     lines = [*lines[:1], "", '{"id": 1, "n"', *lines[2:3], "[3]", *lines[4:]]
     found, told = sift(write_lines(tmp_path / "rows.jsonl", *lines))
     assert [row["id"] for row in found] == [0, 7]
-    assert [(row.row, row.line, row.column, row.value) for row in told] == [
-        (2, 3, None, None),
-        (3, 4, None, None),
-        (4, 5, None, None),
-        (5, 6, "n", 0.5),
-        (6, 7, "n", "five"),
-        (7, 8, "id", None),
+    assert [(row.row, row.column, row.value) for row in told] == [
+        (2, None, None),
+        (3, None, None),
+        (4, None, None),
+        (5, "n", 0.5),
+        (6, "n", "five"),
+        (7, "id", None),
     ]
     assert told[1].data == rows[2] and told[4].data == rows[5]
 
@@ -147,7 +141,7 @@ def test_a_text_that_is_none_is_not_written(tmp_path) -> None:
 def test_the_value_at_fault_is_named_in_a_column_without_null(tmp_path, rows_max) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("id,n,note\n" + "".join(f"{'x' if n == 5 else n},{n},\n" for n in range(9)))
-    with pytest.raises(Usage, match=f"{path}: line 7: column 'id' is no int64: 'x'"):
+    with pytest.raises(Usage, match=f"{path}: row 6: column 'id' is no int64: 'x'"):
         sift(path, rows_max=rows_max)
 
 
@@ -186,7 +180,7 @@ def test_chunks_are_the_same_wherever_reading_begins(tmp_path, kind, bad) -> Non
         for chunk in files.read_chunks(file, 10, first_row):
             marks = find_marks(chunk)
             gone = [finding.row for finding in marks.left_out]
-            found.append((len(chunk), gone, marks.number_rows(len(chunk)) if bad else []))
+            found.append((len(chunk), gone, [*marks.number_rows(len(chunk))]))
         return found
 
     whole = read(0)
@@ -194,18 +188,10 @@ def test_chunks_are_the_same_wherever_reading_begins(tmp_path, kind, bad) -> Non
     there = [row for *_, rows in whole for row in rows]
     assert told == [n + 1 for n in sorted(bad)]
     assert sum(rows for rows, *_ in whole) == 22 - len(bad)
-    assert not bad or sorted(told + there) == list(range(1, 23))
+    assert sorted(told + there) == list(range(1, 23))
     assert all(gone[-1] < rows[-1] for _, gone, rows in whole[:-1] if gone)
     for chunks in range(1, len(whole)):
         assert read(10 * chunks) == whole[chunks:]
-
-
-def test_places_that_are_asked_for_again(tmp_path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("id\n" + "1234567\n" * 200_000)  # more than is read at a time
-    [file] = SourceFiles({}).find([str(path)])
-    places = Places(SourceFiles({}), file)
-    assert [places.find(row).line for row in (5, 190_000, 7)] == [6, 190_001, 8]
 
 
 def test_a_check_counts_so_many_values_and_no_more(tmp_path, monkeypatch) -> None:

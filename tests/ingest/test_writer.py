@@ -112,21 +112,6 @@ def test_dicts_are_written_and_deleted(table: MemWalTable) -> None:
     assert keys_of(table) == [2]
 
 
-@pytest.mark.integration
-def test_errors_name_python_s_arguments(table: MemWalTable) -> None:
-    with open_writer(table.uri) as writer:
-        for rows, name in (
-            ([{"id": 1}], "missing_as_null=True allows that"),
-            ([{**dicts(1)[0], "x": 1}], "skip_unknown_columns=True leaves them out"),
-        ):
-            with pytest.raises(Usage, match=name) as caught:
-                writer.write(rows)
-            assert "--" not in str(caught.value)
-    with open_writer(table.uri, skip_unknown_columns=True) as writer:
-        writer.write([{**dicts(5)[0], "x": 1}])
-    assert keys_of(table) == [5]
-
-
 # ---- forks
 
 

@@ -21,11 +21,10 @@ import pytest
 
 import memwal
 from memwal.clock import SystemClock
-from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
+from memwal.jobs.watch.metrics import Pulse, serve
 from memwal.model import Cursor, TableState
 from memwal.report import DONE, FAILED, TableReport
-from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import Counts, Metrics
+from memwal.run.metrics.sink import METRICS, Counts, Metrics
 from memwal.run.metrics.start import start_metrics
 from tests.monitoring.server import Prometheus
 from tests.monitoring.test_rules import FILE as RULES_FILE
@@ -62,8 +61,6 @@ def fill(metrics: Metrics) -> None:
             cursors=[Cursor(name="mart", version=5, moved_at_nanos=now - 2 * 10**14, holder="me")],
             failures=3,
             reason="Corruption",
-            queue_place=2,
-            merged_rows=70,
         )
         metrics.record_state(table, gauges)
     for stage in ("merged", "indexed"):
@@ -114,9 +111,12 @@ def server(
     clock = SystemClock()
     metrics = start_metrics(shown=True, warn=pytest.fail)
     fill(metrics)
-    pages = Pages(metrics=metrics.exposition, pulse=Pulse(clock, 5))
-    with Endpoint(pages, clock, port=0) as one, Endpoint(pages, clock, port=0) as other:
-        targets = [*(urlsplit(endpoint.url).netloc for endpoint in (one, other)), watch.place]
+    pulse = Pulse(clock, 5)
+    with (
+        serve(metrics.exposition, pulse, port=0) as one,
+        serve(metrics.exposition, pulse, port=0) as other,
+    ):
+        targets = [*(urlsplit(url).netloc for url in (one, other)), watch.place]
         folder = tmp_path_factory.mktemp("prometheus")
         with Prometheus(prometheus, folder, [RULES_FILE], targets) as server:
             wait_for(lambda: server.query("min(count_over_time(up[5s])) > 3"))

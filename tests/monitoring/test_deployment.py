@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -18,7 +19,7 @@ import yaml
 import memwal
 from memwal.config import WatchSettings, load_config
 from memwal.errors import EXIT_CORRUPTION, LASTING_EXITS
-from memwal.jobs.watch.probes import Pages, Pulse
+from memwal.jobs.watch.metrics import Pulse, serve
 from memwal.run.metrics.sink import NO_METRICS
 from memwal.testing.objects import ManualClock
 from tests.architecture.test_pages import blocks, unknown
@@ -83,15 +84,19 @@ def test_what_no_restart_mends_is_not_started_again() -> None:
     assert codes == LASTING_EXITS - {EXIT_CORRUPTION}
 
 
+@pytest.mark.integration
 def test_probes_ask_what_is_answered() -> None:
     watch = container()
     (port,) = watch["ports"]
     assert watch["args"][watch["args"].index("--metrics-port") + 1] == str(port["containerPort"])
-    pages = Pages(metrics=NO_METRICS.exposition, pulse=Pulse(ManualClock(), 5))
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        asked = watch[probe]["httpGet"]
-        assert asked["port"] == port["name"]
-        assert pages.answer(asked["path"])[0] != 404
+    pulse = Pulse(ManualClock(), 5)
+    pulse.turn([])
+    with serve(NO_METRICS.exposition, pulse, port=0) as url:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = watch[probe]["httpGet"]
+            assert asked["port"] == port["name"]
+            with urlopen(url + asked["path"]) as answer:
+                assert answer.status == 200
 
 
 def test_the_configuration_is_one(tmp_path: Path) -> None:

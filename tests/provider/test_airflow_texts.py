@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from memwal_airflow.hooks.redaction import ERROR_CHARACTERS_MAX, Redactor, change_texts
 from memwal_airflow.operators.outcomes import count_work, judge, summarize
-from memwal_airflow.processes.submission import Ended, Submission
+from memwal_airflow.processes.process import Output as Ended
 
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.text import one_line
@@ -33,7 +32,7 @@ def report(error: str) -> dict[str, Any]:
     ],
 )
 def test_a_verdict_is_one_line(told: dict[str, Any] | None, last_line: str | None) -> None:
-    _, text = judge(Ended(exit_code=4), told, last_line)
+    _, text = judge(Ended(exit_code=4), told, last_line or "")
     assert text.endswith(ESCAPED)
 
 
@@ -50,7 +49,7 @@ def test_a_summary_has_no_other_text() -> None:
 @pytest.mark.parametrize("before", [0, ERROR_CHARACTERS_MAX - 30, ERROR_CHARACTERS_MAX - 5])
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
     told = report("x" * before + SECRET + "y" * ERROR_CHARACTERS_MAX)
-    _, text = judge(Ended(exit_code=5), told, None, ["", SECRET])
+    _, text = judge(Ended(exit_code=5), told, "", ["", SECRET])
     (table,) = summarize(told, ["", SECRET])["tables"]
     _, line = judge(Ended(exit_code=5), None, told["tables"][0]["error"], [SECRET])
     for shown in (text, table["error"], line):
@@ -72,13 +71,6 @@ def test_a_text_that_is_cut_keeps_its_code() -> None:
 def test_texts_of_a_document() -> None:
     found = change_texts({"a\n": [FORGED, 7, None, {"b": [FORGED]}]}, one_line)
     assert found == {r"a\n": [ESCAPED, 7, None, {"b": [ESCAPED]}]}
-
-
-def test_log_lines(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text("\tat org.apache \x1b[31m\u202e\nlast \x1b[2J")
-    submission = Submission(tmp_path)
-    expected = [r"    at org.apache \x1b[31m\u202e", r"last \x1b[2J"]
-    assert submission.read_new_lines() + submission.read_remaining_lines() == expected
 
 
 def test_what_was_done_is_counted_once() -> None:

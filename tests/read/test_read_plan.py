@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
 
 from memwal.errors import Corruption, Usage
-from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.model import BrokenShard, ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView
 from memwal.read.plan import sources
-from memwal.read.plan.indexes import (
-    BASE_INDEX,
-    NOT_READ,
-    OWN_INDEX,
-    SCAN,
-    ReadFacts,
-    explain_indexes,
-    find_differences,
-    find_used_indexes,
-)
 from memwal.read.plan.request import Nearest, ReadRequest, check_filter
 from memwal.read.plan.sources import Incomplete
 from tests.support.views import make_generation, make_shard, make_view
@@ -165,89 +153,3 @@ def test_keys_and_filter_become_one_predicate() -> None:
     assert both.predicate == "`k` IN (1, 2) AND (n = 1 -- one\n)"
     assert plan_read(view(), ALL).predicate is None
     assert plan_read(view(), ReadRequest(keys=())).predicate == "false"
-
-
-# ---- indexes
-
-
-def indexes(*covered: int, name: str = "n_idx", kind: str = "BTREE", on: str = "n") -> TableIndexes:
-    return TableIndexes(
-        version=7,
-        fragments=tuple(FragmentFacts(fragment_id=f, rows=10 + f) for f in range(3)),
-        indexes=(
-            IndexFacts(
-                name=name,
-                kind=kind,
-                columns=(on,),
-                segments=(SegmentFacts(uuid="", fragment_ids=frozenset(covered)),),
-            ),
-        ),
-    )
-
-
-def facts(
-    found: TableIndexes, base_plan: str = "", own: Mapping[int, str] | None = None
-) -> ReadFacts:
-    names = own or {}
-    return ReadFacts(
-        indexes=found,
-        base_plan=base_plan,
-        plans={(A, number): f"ScalarIndexQuery: query=[n = 3]@{n}(BTree)" for number, n in
-               names.items()},
-        own={(A, number): frozenset({n}) for number, n in names.items()},
-    )  # fmt: skip
-
-
-def test_used_indexes_are_read_out_of_lance_plans() -> None:
-    both = "query=OR([c = a]@c_idx(Bitmap),[n = 1]@n idx(BTree))\n ANNSubIndex: name=v_idx, k=3"
-    assert find_used_indexes(both) == {"c_idx", "n idx", "v_idx"}
-    assert (
-        find_used_indexes("LanceRead: full_filter=n = 3") == find_used_indexes(None) == frozenset()
-    )
-
-
-def test_the_gap_is_what_the_index_has_not_caught_up_with() -> None:
-    """Caught up to 1, merged to 3: generations 2 and 3 are the gap, 4 and 5 are pending."""
-    found = view(shard(A, [1, 2, 3, 4, 5], merged=3))
-    plan = plan_read(found, ReadRequest(filter="n = 3"))
-    state = replace(found.mem_wal, index_catchup={"n_idx": {A: 1}})
-    used = "ScalarIndexQuery: query=[n = 3]@n_idx(BTree)"
-    known = facts(indexes(0, 1), used, {2: "n_idx", 3: "other", 4: "n_idx"})
-    (read,) = explain_indexes(plan, state, known)
-    assert (read.name, read.purpose, read.caught_up) == ("n_idx", "filter", {A: 1})
-    assert [(a.source, a.answered_by, a.by_the_spec, a.rows) for a in read.answers] == [
-        ("base, covered by the index", BASE_INDEX, BASE_INDEX, 21),
-        ("base, not covered", SCAN, NOT_READ, 12),
-        ("generation 2", NOT_READ, OWN_INDEX, 20),
-        ("generation 3", NOT_READ, SCAN, 30),
-        ("generation 5", SCAN, SCAN, 50),
-        ("generation 4", OWN_INDEX, OWN_INDEX, 40),
-    ]
-
-
-def test_full_coverage_leaves_no_gap_whatever_is_recorded() -> None:
-    found = view(shard(A, [1, 2], merged=2))
-    plan = plan_read(found, ReadRequest(filter="n = 3"))
-    (read,) = explain_indexes(plan, found.mem_wal, facts(indexes(0, 1, 2)))
-    assert read.caught_up == {A: None}
-    assert [(a.source, a.answered_by) for a in read.answers] == [
-        ("base, covered by the index", SCAN)
-    ]
-
-
-def test_an_absent_entry_makes_everything_merged_the_gap() -> None:
-    found = view(shard(A, [1, 2], merged=2))
-    plan = plan_read(found, ReadRequest(filter="n = 3"))
-    (read,) = explain_indexes(plan, found.mem_wal, facts(indexes(0)))
-    assert [a.source for a in read.answers[2:]] == ["generation 1", "generation 2"]
-
-
-def test_only_indexes_that_the_query_asks_for_are_looked_at() -> None:
-    plan = plan_read(view(), ReadRequest(filter="number = 3"))
-    assert explain_indexes(plan, view().mem_wal, facts(indexes(0))) == ()
-    vector = indexes(0, name="v_idx", kind="IVF_PQ", on="v")
-    assert explain_indexes(plan, view().mem_wal, facts(vector)) == ()
-    search = plan_read(view(), ReadRequest(nearest=Nearest(column="v", vector=(1.0,))))
-    (read,) = explain_indexes(search, view().mem_wal, facts(vector, "ANNSubIndex: name=v_idx, k=3"))
-    assert (read.name, read.purpose) == ("v_idx", "nearest")
-    assert "23 rows that v_idx does not cover" in find_differences([read])[0]

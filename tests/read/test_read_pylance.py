@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from lance.mem_wal import (
 
 from memwal.jobs.merge.request import MergeRequest
 from memwal.read import Nearest, ReadRequest, open_table
-from memwal.read.explain import explain
+from memwal.read.job import explain
 from memwal.read.store import newest_rows
 from tests.support import builders, lsm_reads
 from tests.support.builders import Delete, Put, Table
@@ -216,11 +215,6 @@ def test_the_search_gives_wrong_rows_when_the_nearest_were_written_again(tmp_pat
 # ---- explain
 
 
-def answers(found: dict[str, Any], name: str) -> list[tuple[str, str, str]]:
-    (index,) = [index for index in found["indexes"] if index["name"] == name]
-    return [(a["source"], a["answered_by"], a["by_the_spec"]) for a in index["answers"]]
-
-
 def gap_table(folder: Path) -> Table:
     """Two merged generations that the indexes do not cover, and one pending."""
     table = builders.make_table(folder / "t", rows=range(300))
@@ -233,15 +227,6 @@ def gap_table(folder: Path) -> Table:
     return table
 
 
-GAP: Sequence[tuple[str, str, str]] = (
-    ("base, covered by the index", "base index", "base index"),
-    ("base, not covered", "scan", "not read"),
-    ("generation 1", "not read", "own index"),
-    ("generation 2", "not read", "own index"),
-    ("generation 3", "own index", "own index"),
-)
-
-
 def test_explain_shows_what_lance_does_with_a_scalar_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,9 +234,7 @@ def test_explain_shows_what_lance_does_with_a_scalar_filter(
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
     found = explain(reads, ReadRequest(filter="n = 2203"))
-    assert answers(found, "n_idx") == list(GAP)
     assert "]@n_idx(BTree)" in found["base"]["lance_plan"]
-    assert found["pylance_differs"] == []
     (shard,) = found["shards"]
     assert [g["generation"] for g in shard["generations"]] == [3]
     assert (shard["merged_generation"], shard["skipped_as_merged"]) == (2, [1, 2])
@@ -262,24 +245,14 @@ def test_explain_shows_that_small_generations_are_read_whole(tmp_path: Path) -> 
     reads = open_table(table.uri)
     found = explain(reads, ReadRequest(filter="n = 2203"))
     assert "held in memory" in found["way"]
-    assert answers(found, "n_idx")[-1] == ("generation 3", "scan", "own index")
+    assert "n_idx" not in found["shards"][0]["generations"][0]["lance_plan"]
 
 
 def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
     found = explain(reads, ReadRequest(nearest=Nearest(column="vector", vector=VECTOR)))
-    assert answers(found, "vector_idx") == list(GAP)
     assert "ANNSubIndex: name=vector_idx" in found["base"]["lance_plan"]
-    (text,) = found["pylance_differs"]
-    assert "20 rows that vector_idx does not cover" in text
-
-
-def test_explain_shows_an_index_that_lance_does_not_use(tmp_path: Path) -> None:
-    table = gap_table(tmp_path)
-    reads = open_table(table.uri)
-    found = explain(reads, ReadRequest(filter="n + 1 = 2204"))
-    assert answers(found, "n_idx")[0] == ("base, covered by the index", "scan", "base index")
 
 
 def test_explain_without_an_index_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +261,5 @@ def test_explain_without_an_index_scans(tmp_path: Path, monkeypatch: pytest.Monk
     table.dataset.add_columns(pa.field("x", pa.int64()))
     reads = open_table(table.uri)
     found = explain(reads, ReadRequest(filter="x = 3"))
-    assert found["indexes"] == []
     (generation,) = found["shards"][0]["generations"]
     assert generation["lance_plan"] is None, "the old generation is lined up in memory first"

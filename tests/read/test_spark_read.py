@@ -28,14 +28,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from memwal.errors import MemWalError, Refused, StoreUnavailable, Unsupported, Usage
+from memwal.errors import Refused, StoreUnavailable, Unsupported, Usage
 from memwal.jobs.merge.request import MergeRequest
 from memwal.read import open_table
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource, MemWalPartition, MemWalReader
 from memwal.rows.expire import EXPIRE_KEY, make_expire
 from tests.read.test_read_random import FILTERS, random_table
-from tests.read.test_read_shapes import drop, sharded
+from tests.read.test_read_shapes import drop
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Row, Table
 from tests.support.lsm_reads import lsm_read
@@ -242,17 +242,6 @@ def test_keys_are_sent_once_and_only_while_they_are_few(table: Table) -> None:
     for most, small in ((16 * 20_000, True), (17 * 20_000, False)):
         reader, _ = planned(loaded(table.uri, keys_bytes_max=str(most)))
         assert (len(pickle.dumps(reader)) < 10_000) is small
-
-
-@WAYS
-def test_shards_that_can_not_match_are_not_opened(tmp_path: Path, way: dict[str, str]) -> None:
-    table = sharded(tmp_path, ["a", "b"])
-    assert sorted(r["n"] for r in through_tasks(table.uri, **way)) == [1, 1, 2, 2]
-    shutil.rmtree(next(Path(table.uri).glob(f"_mem_wal/{table.shards[1]}/*_gen_1")))
-    found = through_tasks(table.uri, filter="userId = 'a'", columns="n", **way)
-    assert sorted(row["n"] for row in found) == [1, 2]
-    with pytest.raises(MemWalError, match="gen_1"):
-        through_tasks(table.uri, filter="userId = 'b'", **way)
 
 
 # ---- one moment's table

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-import memwal
-from memwal.cli.jobs import spell_out
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Usage
 from memwal.indexes import SmallFragments
-from memwal.jobs.maintain.request import MaintainRequest
 from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
 from memwal.store.tables.datasets import LanceTables
 
@@ -64,24 +59,3 @@ def test_lances_own_plan_is_what_counts(tmp_path: Path) -> None:
     assert (found.small_fragments, found.deleted_rows) == (5, 5)
     assert found.describe("do it") == "5 small fragments: do it"
     assert dataset.io_stats_incremental().read_iops <= 1  # its index section
-
-
-@pytest.mark.parametrize(
-    ("typed", "read"),
-    [
-        ("t --compaction", "t --compaction=always"),
-        ("--compaction auto t", "--compaction auto t"),
-        ("t --no-compaction", "t --compaction=never"),
-        ("--compaction -- --compaction", "--compaction=always -- --compaction"),
-    ],
-)
-def test_compaction_may_stand_alone_on_the_command_line(typed: str, read: str) -> None:
-    assert list(spell_out(typed.split())) == read.split()
-
-
-def test_python_says_yes_no_or_auto() -> None:
-    given: Any = (None, True, False, "auto", "never")
-    modes = [MaintainRequest(compaction=mode).compaction_mode for mode in given]
-    assert modes == [None, "always", "never", "auto", "never"]
-    with pytest.raises(Usage, match=r"compaction 'yes': expected auto"):
-        memwal.open_table("t").maintain(compaction="yes")  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_modules_of_the_extra_are_known() -> None:
 # What a terminal needs, and what tasks unpickle: their units, requests and writers.
 ABSENT = "import sys; sys.modules.update(dict.fromkeys(['rich', 'typer', 'click']))\n"
 UNITS = (
-    "memwal.jobs.merge.unit",
+    "memwal.jobs.merge.job",
     "memwal.jobs.garbage.unit",
     "memwal.jobs.compaction.store",
     "memwal.jobs.index_catchup.store",

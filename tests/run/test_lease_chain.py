@@ -10,7 +10,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.format.layout import lease_claim_path
-from memwal.jobs.merge.apply.shard import RefreshWatch
+from memwal.jobs.merge.apply import RefreshWatch
 from memwal.model import LeaseClaim
 from memwal.run.lease import ChainLeases, HeldLease
 from memwal.store.records.lease import StoredLeases

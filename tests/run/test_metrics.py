@@ -12,13 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import memwal.run.metrics
 from memwal.errors import LostRace, Unsupported
 from memwal.ingest.report import IngestShardReport, IngestTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.model import Cursor, ShardId, TableState
 from memwal.report import JobOnTable, JobReport, TableReport
-from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure
+from memwal.run.metrics.sink import METRICS, NO_METRICS, count_report, name_failure
 from memwal.run.metrics.start import start_metrics
 from memwal.run.metrics.telemetry import Telemetry, make_shown_reader
 
@@ -34,8 +33,8 @@ def metrics() -> Telemetry:
     )
 
 
-def samples(metrics: Telemetry, before: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
-    found = text_string_to_metric_families(metrics.exposition(before).decode())
+def samples(metrics: Telemetry) -> dict[tuple[str, tuple[str, ...]], float]:
+    found = text_string_to_metric_families(metrics.exposition().decode())
     return {
         (s.name, tuple(s.labels[name] for name in sorted(s.labels))): s.value
         for family in found
@@ -61,7 +60,7 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
         last_backup_at_nanos=NOW - 3 * SECOND,
         version=9,
         cursors=[Cursor(name="mart", version=7, moved_at_nanos=NOW - 50 * SECOND, holder="me")],
-        failures=4, reason="LostRace", queue_place=6, merged_rows=12,
+        failures=4, reason="LostRace",
     )  # fmt: skip
     metrics.record_state("t", gauges)
     requests = {"get": 4, "retries": 1}
@@ -79,12 +78,10 @@ memwal_index_lag_generations{index="i",table="t"} 3.0
 memwal_last_backup_timestamp_seconds{table="t"} 997.0
 memwal_last_look_timestamp_seconds{table="t"} 999.0
 memwal_lease_held_seconds{table="t"} 7.0
-memwal_merged_rows{table="t"} 12.0
 memwal_oldest_pending_seconds{table="t"} 90.0
 memwal_oldest_unindexed_seconds{table="t"} 100.0
 memwal_pending_bytes{table="t"} 64.0
 memwal_pending_generations{table="t"} 2.0
-memwal_queue_place{table="t"} 6.0
 memwal_reclaimable_bytes{table="t"} 0.0
 memwal_requests_total{operation="get"} 4.0
 memwal_retries_total 1.0
@@ -220,29 +217,6 @@ def test_a_failure_s_reason_is_one_of_few_words(
     assert name_failure(TableReport.model_validate({"table": "t", **fields})) == reason
 
 
-def test_counters_go_on_from_those_in_a_file(metrics: Telemetry) -> None:
-    metrics.record_report(JobReport(job="merge", outcome="failed"))
-    before = metrics.exposition().decode()
-    before += 'memwal_pending_generations{table="old"} 4\nother_total{a="b"} 1\n'
-    found = samples(metrics, before)
-    assert found == {("memwal_runs_total", ("merge", "failed")): 2}
-    again = metrics.exposition(metrics.exposition(before).decode()).decode()
-    assert 'memwal_runs_total{job="merge",outcome="failed"} 3.0' in again
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no metrics at all {",
-        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} NaN\n',
-        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} -3\n',
-    ],
-)
-def test_a_file_that_is_none_of_ours_starts_them_anew(metrics: Telemetry, text: str) -> None:
-    metrics.record_report(JobReport(job="merge", outcome="failed"))
-    assert samples(metrics, text) == {("memwal_runs_total", ("merge", "failed")): 1}
-
-
 def no_warning(text: str) -> None:
     raise AssertionError(text)
 
@@ -258,7 +232,7 @@ def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_extra_who_asks_hears_what_to_install(
     monkeypatch: pytest.MonkeyPatch, without_extra: None
 ) -> None:
-    for name in ("METRICS_EXPORTER", "TRACES_EXPORTER", "SDK_DISABLED", "EXPORTER_OTLP_ENDPOINT"):
+    for name in ("METRICS_EXPORTER", "SDK_DISABLED", "EXPORTER_OTLP_ENDPOINT"):
         monkeypatch.delenv(f"OTEL_{name}", raising=False)
     with pytest.raises(Unsupported, match=r"pip install 'lance-memwal\[metrics\]'"):
         start_metrics(shown=True, warn=no_warning)
@@ -272,5 +246,4 @@ def test_without_the_extra_who_asks_hears_what_to_install(
         disabled.setenv("OTEL_SDK_DISABLED", "true")
         assert start_metrics(shown=False, warn=no_warning) is NO_METRICS
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     assert start_metrics(shown=False, warn=no_warning) is NO_METRICS

@@ -23,7 +23,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from memwal.jobs.demo import table as demo
+from memwal import demo
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
@@ -179,13 +179,13 @@ def test_executors_that_lack_a_library_are_told_before_anything_is_merged(
     master: str, tmp_path: Path
 ) -> None:
     """Without spark-submit too, memwal is sent: it is not among what is missing."""
-    poor = make_python(tmp_path / "env", "lance", "mmh3")
+    poor = make_python(tmp_path / "env", "lance", "obstore")
     table = demo.make_table(tmp_path / "t", 1)
     before = demo.count_differences(table)
     words = ("merge", table.uri, "--engine", "spark", "--master", master, "--json")
     ran = run("memwal", *words, python=poor)
     assert ran.returncode == 7, ran.stderr[-3000:]
     told = json.loads(ran.stdout)["error"]
-    assert f"(Python {poor}) lacks lance, mmh3 (pip install pylance mmh3)" in told
+    assert f"(Python {poor}) lacks lance, obstore (pip install pylance obstore)" in told
     assert "Traceback" not in ran.stderr
     assert demo.count_differences(table) == before

@@ -16,9 +16,9 @@ import pyspark
 import pytest
 from typer.testing import CliRunner
 
+from memwal import demo
 from memwal.cli.app import app
 from memwal.errors import Unsupported
-from memwal.jobs.demo import table as demo
 from memwal.run.submit import APPLICATION, JOBS, find_spark_submit, zip_package
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,8 @@ def words(*arguments: str) -> list[str]:
 def test_options_go_where_they_belong() -> None:
     spark = ["--master", "local[1]", "--properties-file", "p.conf", "--conf", "a=b c"]
     job = ["t", "--until-generation", "3", "--json"]
-    expected = ["--name", "memwal merge", *spark, str(APPLICATION), "merge", *job]
+    defaults = "--load-spark-defaults"  # which the file would replace
+    expected = ["--name", "memwal merge", *spark, defaults, str(APPLICATION), "merge", *job]
     assert words("merge", *job, *spark) == expected
     assert words(*spark, "merge", *job) == expected
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from memwal.errors import StoreUnavailable
-from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
+from memwal.jobs.garbage.model import Action, Item
+from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.report import AuditItem
 from memwal.run.trail import RunTrail, finish
 from memwal.store.records.audit import FoundDocument, StoredTrail
@@ -18,12 +19,12 @@ from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 def report(gone: Sequence[AuditItem] = (), **facts: Any) -> GarbageTableReport:
     """The report of a garbage collection that deleted these."""
     told = tuple(
-        GarbageItemReport(
+        Item(
             kind=item.kind,
             shard_id=None,
             path=item.path,
             bytes=0,
-            action="delete",
+            action=Action.DELETE,
             reason="old",
             done=True,
         )

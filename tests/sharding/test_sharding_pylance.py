@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import mmh3
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,8 +18,8 @@ from lance.schema import LanceSchema
 
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
-from memwal.sharding.evaluate import Rule, compute_values, rule_of
-from memwal.sharding.spec import read_spec, spec_of
+from memwal.sharding.evaluate import check_spec, compute_values
+from memwal.sharding.spec import read_spec
 from memwal.store.objects.local import LocalObjects
 from memwal.store.tables.manifests import TableManifests
 from tests.sharding.specs import a_field, a_spec, as_description, one_column, sources_for
@@ -77,7 +78,6 @@ def check_same(array: pa.Array, *fields: ShardField) -> pa.RecordBatch:
     """That both give the same; returns it."""
     batch, sources = one_column(array)
     spec = a_spec(*fields)
-    assert rule_of(spec, sources) is Rule.PYLANCE
     ours, theirs = compute_values(batch, spec, sources), pylance_values(batch, *fields)
     for field in fields:
         assert same(ours[field.field_id], theirs[field.field_id])
@@ -125,13 +125,13 @@ def test_the_smallest_hash_is_in_a_bucket() -> None:
 
 
 @pytest.mark.parametrize("array", REFUSED, ids=lambda array: str(array.type))
-def test_types_that_pylance_refuses_follow_the_spec(array: pa.Array) -> None:
+def test_types_that_pylance_refuses_are_refused(array: pa.Array) -> None:
     batch, sources = one_column(array)
     with pytest.raises(ValueError, match="Unsupported bucket sharding column type"):
         pylance_values(batch, BUCKET)
-    assert rule_of(a_spec(BUCKET), sources) is Rule.SPEC
-    # NULL stays NULL: the spec's rule.
-    assert compute_values(batch, a_spec(BUCKET), sources)["f"][1].as_py() is None
+    for check in (check_spec, lambda *given: compute_values(batch, *given)):
+        with pytest.raises(Unsupported, match="as a bucket column"):
+            check(a_spec(BUCKET), sources)
 
 
 @pytest.mark.parametrize(
@@ -144,26 +144,23 @@ def test_types_that_pylance_refuses_follow_the_spec(array: pa.Array) -> None:
     ],
     ids=lambda field: field.transform,
 )
-def test_transforms_that_pylance_does_not_have_follow_the_spec(field: ShardField) -> None:
-    batch, sources = one_column(pa.array([0], pa.timestamp("us")))
+def test_transforms_that_pylance_does_not_have_are_refused(field: ShardField) -> None:
+    batch, _ = one_column(pa.array([0], pa.timestamp("us")))
     with pytest.raises(ValueError, match="Unsupported MemWAL sharding transform"):
         pylance_values(batch, field)
-    assert rule_of(a_spec(field), sources) is Rule.SPEC
-    # One such field makes it of the whole spec.
-    bucket = a_field("bucket", 0, num_buckets=4, name="b")
-    assert rule_of(a_spec(bucket, field), sources) is Rule.SPEC
+    with pytest.raises(Unsupported, match="pylance has no"):
+        a_spec(field)
 
 
-def test_a_members_column_may_come_nested_or_flat() -> None:
+def test_a_members_column_comes_nested() -> None:
     nested = pa.record_batch({"st": pa.array([{"a": 5}, None], pa.struct([("a", pa.int32())]))})
-    sources = sources_for(nested.schema)
     field = a_field("bucket", 1, num_buckets=16)
     flat = pa.record_batch({"st.a": pa.array([5, None], pa.int32())})
     schema = LanceSchema.from_pyarrow(nested.schema)
     stored = ShardSpec(spec_id=1, fields=(field,))
     theirs = evaluate_sharding_spec(flat, as_description(stored), schema)["f"].to_pylist()
-    for rows in (nested, flat):
-        assert compute_values(rows, a_spec(field), sources)["f"].to_pylist() == theirs
+    ours = compute_values(nested, a_spec(field), sources_for(nested.schema))
+    assert ours["f"].to_pylist() == theirs
 
 
 def test_pylances_column_parameter_goes_before_the_source_id() -> None:
@@ -181,14 +178,13 @@ def test_a_missing_column_is_an_error_as_it_is_to_pylance() -> None:
         compute_values(batch.rename_columns(["x"]), a_spec(BUCKET), sources)
 
 
-def test_a_removed_source_is_refused_by_pylance() -> None:
-    """Where the spec takes the column for NULL (rule 4), and so do we."""
+def test_a_removed_source_is_refused() -> None:
     batch, sources = one_column(pa.array([1]))
     field = a_field("bucket", 9, num_buckets=4)
     with pytest.raises(ValueError, match="source id 9 was not mapped"):
         pylance_values(batch, field)
-    assert rule_of(a_spec(field), sources) is Rule.SPEC
-    assert compute_values(batch, a_spec(field), sources)["f"].to_pylist() == [None]
+    with pytest.raises(Unsupported, match="names a column that does not exist"):
+        compute_values(batch, a_spec(field), sources)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2147483648", " 4", "4.0", "", "1_0"])
@@ -219,9 +215,22 @@ def test_specs_that_pylance_stores_are_read_from_the_table(
     state = TableManifests(LocalObjects(tmp_path / "t")).read(dataset.version).mem_wal
     assert state is not None
     (stored,) = state.shard_specs
-    assert (as_description(stored), spec_of(described)) == (described, stored)
+    assert as_description(stored) == described
     (field,) = read_spec(stored).fields
     assert (field.transform, str(field.result_type)) == (transform, result_type)
     batch, sources = rows.to_batches()[0], sources_for(rows.schema)
     theirs = evaluate_sharding_spec(batch, described, dataset.lance_schema)
     assert compute_values(batch, read_spec(stored), sources).columns == theirs.columns
+
+
+@pytest.mark.parametrize(("kind", "size"), [(pa.int32(), 4), (pa.int64(), 8), (pa.date32(), 4)])
+def test_a_bucket_is_the_murmur3_of_the_little_endian_value(kind: pa.DataType, size: int) -> None:
+    """By another library than pylance: rows that were routed once stay where they are."""
+    numbers = [0, 1, -1, 4711, 2**31 - 1, -(2**31)]
+    rows, sources = one_column(
+        pa.array(numbers, pa.int64() if size == 8 else pa.int32()).cast(kind)
+    )
+    spec = a_spec(a_field("bucket", 0, num_buckets=16))
+    found = compute_values(rows, spec, sources).column(0).to_pylist()
+    hashes = (mmh3.hash(n.to_bytes(size, "little", signed=True)) for n in numbers)
+    assert found == [(h & 0x7FFFFFFF) % 16 for h in hashes]

@@ -25,32 +25,30 @@ from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
-from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
 from memwal.run.progress import SILENT
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import Fenced
-from memwal.store.shards.writers import ShardClaim
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
 from tests.simulation.row_rules import leave_out
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, Truth, Violation
+from tests.support.fencing import ShardClaim
 
 if TYPE_CHECKING:
     from tests.simulation.weather import Setup
 
 GRACE_SECONDS = 600.0
-GROUPED = SnapshotLimits(fanned_out_shards_min=2, shards_per_unit_max=1)
 RETENTION_SECONDS = 120.0
 TURNS_REMEMBERED = 4
 OUTCOMES = (MemWalError,)
@@ -58,8 +56,8 @@ OUTCOMES = (MemWalError,)
 
 
 @dataclass(kw_only=True)
-class SimTurns:
-    """The Turns port of a host that keeps nobody out: what has to be safe without it, has to be so.
+class SimCommitQueue:
+    """The CommitQueue port, which keeps nobody out: what has to be safe without it, has to be so.
 
     After a refused commit some turns are held, so that merges look again before they commit.
     """
@@ -67,7 +65,7 @@ class SimTurns:
     left: int = 0
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         held = self.left > 0
         self.left -= held
         yield held
@@ -149,7 +147,7 @@ class Jobs:
     shards: list[ShardId]
     setup: Setup
     refreshed: Callable[[int], None]
-    turns: SimTurns = field(default_factory=SimTurns)
+    queue: SimCommitQueue = field(default_factory=SimCommitQueue)
     taken: dict[int, dict[ShardId, int]] = field(default_factory=dict)
     """What was flushed by the time that a snapshot says it is of."""
     seen: Counter[str] = field(default_factory=Counter)
@@ -225,7 +223,7 @@ class Jobs:
                         limits=limits,
                         before_commit=watch.before_commit if watched else check,
                         before_view=watch.before_view if watched else (lambda: None),
-                        turns=self.turns,
+                        queue=self.queue,
                         steps=self.steps_of(actor),
                     )
                     if self.setup.shared:
@@ -261,14 +259,14 @@ class Jobs:
             return
 
     def snapshot(self, actor: Actor) -> None:
-        """`memwal snapshot`, on a table with shards enough to have them read in groups."""
+        """`memwal snapshot`."""
         stores = self.open(actor)
         since: list[int] = []
         before: dict[ShardId, int] = {}
 
         def read() -> TableView:
             before.update({s: self.truth.flushed(s) for s in self.shards})
-            return read_view(stores, lambda groups: list(map(stores.read_shards, groups)), GROUPED)
+            return stores.table()
 
         try:
             with self.lease_of(stores, "snapshot") as lease:
@@ -333,7 +331,7 @@ class Jobs:
                     progress=SILENT,
                     remembered=None if full else stores.evidence.recall_sweep(),
                 )
-                table.foresee(None if table.remembered is None else stores.base())
+                table.preview(None if table.remembered is None else stores.base())
                 self.seen["garbage passes by difference"] += table.by_difference
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)

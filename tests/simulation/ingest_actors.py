@@ -17,10 +17,11 @@ from memwal.model import ShardId
 from memwal.store.records.ingests import PlanRecord, Round
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.shards.writers import Claim, ShardClaim, Tip
+from memwal.store.shards.writers import Claim, Tip
 from tests.simulation.actors import OUTCOMES, Jobs, Session
 from tests.simulation.scheduler import Actor, Violation
 from tests.simulation.sim_ports import SimStores
+from tests.support.fencing import ShardClaim
 
 # An actor is one thread, and has no others.
 resume._READERS_MAX = 1

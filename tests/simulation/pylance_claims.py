@@ -20,7 +20,8 @@ from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.shards.writers import ShardClaim, sentinel_bytes
+from memwal.store.shards.writers import sentinel_bytes
+from tests.support.fencing import ShardClaim, claim_epoch
 
 Stall = Callable[[], None]
 
@@ -35,7 +36,7 @@ class PylanceClaims:
 
     def claim(self, shard: ShardId) -> ShardClaim:
         """The epoch, then the sentinel. The replay, and its end, are the session's."""
-        manifest = self.manifests.claim(shard)
+        manifest = claim_epoch(self.manifests, shard)
         if manifest.writer_epoch == 1:
             return ShardClaim(manifest=manifest, next_position=1)
         self.stall()

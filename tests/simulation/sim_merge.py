@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memwal.errors import Missing, StoreUnavailable
-from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.plan import Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, TableView
 from tests.simulation.lake import Version
@@ -58,34 +58,32 @@ class SimFold:
             tombstones=len(self.changes) - len(live),
             anchored=bool(self.anchors),
             anchored_in_base=bool(self.anchors & self.base.keys()),
-            base_rows=len(self.base),
             key_types=(self.stores.lake.key_type,),
-            key_indexed=False,
             deletes_with_rows=self.stores.rules.policy_text is not None,
         )
 
     def rebase(self, view: TableView) -> SimFold:
         return replace(self, read=view.version, base=self.stores.base_rows(view.version))
 
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+    def delete_pass(self) -> tuple[int, int]:
         gone = self._dead_in_base()
         if gone:
             self.read = self._commit("delete pass", {}, gone, {}).number
         return self.read, len(gone)
 
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
-        live, gone = self.writes(shape)
+    def commit(self, deletes: Deletes, mark: int) -> CommitStats:
+        live, gone = self.writes(deletes)
         self._commit(f"merge to {mark}", live, gone, {self.shard_id: mark})
-        return self.stats(shape)
+        return self.stats(deletes)
 
-    def writes(self, shape: CommitShape) -> tuple[dict[int, int], frozenset[int]]:
+    def writes(self, deletes: Deletes) -> tuple[dict[int, int], frozenset[int]]:
         """What the commit writes, and the keys that it takes out."""
-        gone = self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
+        gone = self._dead_in_base() if deletes is Deletes.SAME_COMMIT else frozenset()
         return self._live(), gone
 
-    def stats(self, shape: CommitShape) -> CommitStats:
+    def stats(self, deletes: Deletes) -> CommitStats:
         """What the commit did."""
-        live, gone = self.writes(shape)
+        live, gone = self.writes(deletes)
         updated = len(live.keys() & self.base.keys())
         return CommitStats(
             rows_inserted=len(live) - updated,
@@ -125,17 +123,12 @@ class SimSharedFold:
     bytes_read: int = 0
     double_keys: int = 0
 
-    def inserts_many(self) -> bool:
-        return False
-
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         live: dict[int, int] = {}
         gone: frozenset[int] = frozenset()
         for fold in self.folds:
-            written, taken_out = fold.writes(shape)
+            written, taken_out = fold.writes(Deletes.SAME_COMMIT)
             live |= written
             gone |= taken_out
         land(self.stores, "shared merge", self.folds[0].read, live, gone, marks)
-        return {fold.shard_id: fold.stats(shape) for fold in self.folds}
+        return {fold.shard_id: fold.stats(Deletes.SAME_COMMIT) for fold in self.folds}

@@ -17,11 +17,10 @@ from typing import Any, TypeVar, cast
 from memwal.errors import LostRace, Missing, NotATable
 from memwal.format import codec, layout
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.jobs.garbage.ports import Expired
+from memwal.jobs.garbage.model import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.apply import BuiltSegment
 from memwal.jobs.merge.ports import Fold
-from memwal.jobs.snapshot.apply import Found
 from memwal.jobs.snapshot.plan import Stored
 from memwal.model import (
     ColumnInfo,
@@ -40,7 +39,6 @@ from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import list_shards
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots
-from memwal.store.shards.writers import ShardFencing
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
@@ -48,6 +46,7 @@ from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import NEWEST_WINS, RowRules
 from tests.simulation.scheduler import Actor, ActorClock, Violation
 from tests.simulation.sim_merge import SimFold, SimSharedFold, shared
+from tests.support.fencing import ShardFencing
 
 T = TypeVar("T")
 
@@ -167,13 +166,8 @@ class SimStores:
 
     # ---- Views
 
-    def table(
-        self,
-        *,
-        probed: bool = False,
-        read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
-    ) -> TableView:
-        return self._with_shards(self._base(), read_shards)
+    def table(self, *, probed: bool = False) -> TableView:
+        return self._with_shards(self._base())
 
     def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[ShardManifest | None]:
         return [self.manifests.latest(shard_id) for shard_id in shard_ids]
@@ -240,15 +234,11 @@ class SimStores:
         shards = tuple(_shard_view(view, m) for m in decode_snapshot(data))
         return replace(view, shards=shards, taken_at_millis=view.mem_wal.snapshot_ts_millis)
 
-    def _with_shards(
-        self,
-        view: TableView,
-        read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
-    ) -> TableView:
+    def _with_shards(self, view: TableView) -> TableView:
         listed = list_shards(self.objects, folders_only=True).shards
-        return self._add(view, (read_shards or self.read_shards)(listed))
+        return self._add(view, self.read_shards(listed))
 
-    def _add(self, view: TableView, found: Sequence[Found]) -> TableView:
+    def _add(self, view: TableView, found: Sequence[ShardManifest | None]) -> TableView:
         shards = (_shard_view(view, m) for m in found if isinstance(m, ShardManifest))
         return self.inherited.part(replace(view, shards=tuple(shards)))
 

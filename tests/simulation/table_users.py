@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import FoundTable, InitRequest, find_inherited
-from memwal.jobs.schema.apply import Note, SchemaChanger, Written
+from memwal.jobs.schema.apply import SchemaChanger, Written
 from memwal.jobs.schema.plan import SchemaPlan
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.rows.policy import RowPolicy
@@ -96,31 +95,15 @@ class SimSchemaTable:
     def check(self, view: TableView, plan: SchemaPlan) -> None:
         """Everything is allowed."""
 
-    def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, Any]]:
+    def name_indexes(self, version: int, ids: frozenset[int]) -> Mapping[int, Sequence[str]]:
         """None is over the column."""
-        return ()
-
-    def read_note(self, view: TableView) -> Note | None:
-        """There is none without an index."""
-        return None
-
-    def put_note(self, note: Note) -> None:
-        """There is none."""
-        raise AssertionError
-
-    def drop_note(self) -> None:
-        """There is none."""
-        raise AssertionError
+        return {}
 
     def drop_index(self, name: str) -> None:
         """There is none."""
         raise AssertionError
 
     def forget_indexes(self, names: Collection[str]) -> bool:
-        """There is none."""
-        raise AssertionError
-
-    def build(self, recipe: Any) -> None:
         """There is none."""
         raise AssertionError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memwal.jobs.garbage import apply, look
+from memwal.jobs.garbage import apply, survey
 from memwal.jobs.rescue import plan as rescue
 from memwal.jobs.status import until as wait
 from tests.simulation import checkpoint_actors, simulate
@@ -123,7 +123,7 @@ def test_garbage_that_overlooks_checkpoints_is_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(checkpoint_actors, "DROPS", 0.0)
     monkeypatch.setattr(checkpoint_actors, "EXPIRES", (None,))
     assert run_with_checkpoints(8) is None
-    monkeypatch.setattr(look.Gates, "checkpoint_holds", lambda *_: None)
+    monkeypatch.setattr(survey.Gates, "checkpoint_holds", lambda *_: None)
     found = (failure for seed in range(8, 100) if (failure := run_with_checkpoints(seed)))
     assert "and gone" in next(found)
 

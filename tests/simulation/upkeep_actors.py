@@ -5,7 +5,7 @@ A user here is anybody with plain Lance in hand: tags and branches, cleanup, wri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,7 +28,6 @@ from memwal.read.store.wal_rows import StoredWalRows
 from memwal.store.objects.opening import read_store_time
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.shards.writers import ShardClaim
 from memwal.store.tables.field_ids import FieldIds
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
@@ -105,7 +104,7 @@ class Upkeep:
                     clock=stores.clock,
                     read_store_time=partial(read_store_time, stores.objects),
                     rewrite=rewrite,
-                    foresee_indexes=lambda view: catchup.foresee(view).indexes,
+                    plan_indexes=lambda view: catchup.plan(view).indexes,
                     catch_up=lambda: catchup.catch_up(view).indexes,
                     limits=CompactionLimits(target_rows_per_fragment=8),
                     take_lease=lease.take,
@@ -450,28 +449,14 @@ class _Writers:
 
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
-    ) -> _Claimed:
+    ) -> Callable[[], None]:
         marked = self.stores.lake.bucket.objects[layout.rescue_mark_path(shard_id)][1]
         idle = (marked - self.signs[shard_id]) / 1e9
         if idle < IDLE_SECONDS:
             raise Violation(f"4: a shard was claimed that had been silent for {idle:g} s only")
         session = Session(stores=self.stores, jobs=self.jobs, shard=shard_id)
-        return _Claimed(session, session.open())
-
-
-@dataclass(frozen=True)
-class _Claimed:
-    """The ClaimedShard port."""
-
-    session: Session
-    claimed: ShardClaim
-
-    @property
-    def rows(self) -> int:
-        return len(self.session.memtable or {})
-
-    def flush(self) -> None:
-        self.session.flush(self.claimed)
+        claimed = session.open()
+        return lambda: session.flush(claimed)
 
 
 def _as_written(view: TableView) -> TableView:

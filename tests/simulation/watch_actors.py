@@ -9,7 +9,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.plan import Look, Round, Target, WatchLimits
+from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import TableView
 from tests.simulation.actors import Jobs
@@ -54,7 +54,7 @@ class WatchPorts:
         except MemWalError as error:
             self._looks.append(LookEnd(table=table, error=error))
 
-    def _look(self) -> Look:
+    def _look(self) -> TableLook:
         view = self.stores.table()
         stamps = self.stores.lake.bucket.objects
         times = {
@@ -64,7 +64,7 @@ class WatchPorts:
             if (path := data_path(shard.shard_id, g)) in stamps
         }
         changed, self._before = view != self._before, view
-        return Look(view=view, flushed_at_nanos=times, changed=changed, requests={})
+        return TableLook(view=view, flushed_at_nanos=times, changed=changed, requests={})
 
     def _run(self, work: Round) -> RoundEnd:
         began, held = self.stores.clock.monotonic_seconds(), self.jobs.seen["leases held"]

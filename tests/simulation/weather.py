@@ -55,7 +55,7 @@ class Setup:
 
     Those that don't take all that is pending in one commit, a shard at a time, or nothing. Only
     that leaves the base as the repair of lowered progress will say that it is
-    (memwal/jobs/merge/apply/shard.py).
+    (memwal/jobs/merge/apply/__init__.py).
     """
     shared: bool = False
     """Whether the shards of a merge share commits."""

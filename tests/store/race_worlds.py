@@ -13,8 +13,8 @@ import pyarrow as pa
 from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.store import LanceIndexTable
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.ports import Fold
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.jobs.schema.plan import NEW, SchemaPlan
 from memwal.jobs.schema.store import StoredSchemaTable
 from memwal.jobs.snapshot.store import StoredSnapshots
@@ -24,6 +24,7 @@ from tests.simulation.lake import Lake, encode_changes
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.upkeep_ports import SimCompactionTable
 from tests.support.builders import Delete, Put, Table, make_table
+from tests.support.fencing import claim_epoch
 
 T = TypeVar("T")
 Changes = Mapping[int, int | None]
@@ -87,7 +88,7 @@ class LakeWorld:
         for name in INDEXES:
             self.indexes.append(name, 0)
         for shard in self.shards:
-            self.stores.manifests.claim(shard)
+            claim_epoch(self.stores.manifests, shard)
 
     def view(self) -> TableView:
         return self.stores.table()
@@ -188,7 +189,7 @@ class LanceWorld:
         """The commit of `memwal schema`, planned on this version: a column with values."""
         columns = self.view().columns
         added = ColumnInfo(field_id=NEW, name="added", type_text="int64", nullable=True)
-        stored = StoredSchemaTable(self.table.stores, lambda written, fragments: None)
+        stored = StoredSchemaTable(self.table.stores)
         plan = SchemaPlan(columns=columns, wanted=(*columns, added), defaults={"added": "7"})
         stored.commit(version, plan)
 

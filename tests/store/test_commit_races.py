@@ -18,9 +18,9 @@ from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import SegmentTask
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan import CommitShape, Deletes, Join
+from memwal.jobs.merge.plan import Deletes
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
@@ -31,9 +31,6 @@ from memwal.testing import Call, HookedObjects, ManualClock
 from tests.store.race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from tests.support.s3server import S3Server
 
-SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
-DELETING = CommitShape(join=Join.SCAN, deletes=Deletes.SAME_COMMIT, reason="")
-PASS_BEFORE = CommitShape(join=Join.SCAN, deletes=Deletes.PASS_BEFORE, reason="")
 SMALL = CompactionLimits(target_rows_per_fragment=1000)
 
 
@@ -77,11 +74,11 @@ def merge(world: World, shard: int = 0, generations: int = 99) -> CommitStats:
     """A merge that nobody disturbs."""
     view = world.view()
     made = fold(world, view, shard, generations)
-    return made.commit(shape(made), last(world, view, shard, generations))
+    return made.commit(deletes(made), last(world, view, shard, generations))
 
 
-def shape(made: Fold) -> CommitShape:
-    return DELETING if made.facts.tombstones else SHAPE
+def deletes(made: Fold) -> Deletes:
+    return Deletes.SAME_COMMIT if made.facts.tombstones else Deletes.NONE
 
 
 def last(world: World, view: TableView, shard: int, generations: int) -> int:
@@ -115,12 +112,12 @@ def test_of_two_folds_that_share_a_key_the_second_is_refused(world: World) -> No
     flush(world, 0, {10: 1, 50: 2}, {11: 3})
     view = world.view()
     longer, shorter = fold(world, view, 0, 2), fold(world, view, 0, 1)
-    shorter.commit(SHAPE, 1)
+    shorter.commit(Deletes.NONE, 1)
     with pytest.raises(LostRace):
-        longer.commit(SHAPE, 2)
+        longer.commit(Deletes.NONE, 2)
     assert progress(world) == [1, 0]
     assert world.rows() == {**BASE, 10: 1, 50: 2}
-    longer.rebase(world.view()).commit(SHAPE, 2)
+    longer.rebase(world.view()).commit(Deletes.NONE, 2)
     assert progress(world) == [2, 0]
     assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3}
 
@@ -143,15 +140,15 @@ def test_what_lands_on_top_of_another_shard_s_merge(world: World, two: str) -> N
         flush(world, number, dict(made))
     view = world.view()
     one, other = fold(world, view, 0, 1), fold(world, view, 1, 1)
-    one.commit(shape(one), 1)
+    one.commit(deletes(one), 1)
     if is_refused:
         with pytest.raises(LostRace):
-            other.commit(shape(other), 1)
+            other.commit(deletes(other), 1)
         assert (progress(world), world.rows()) == ([1, 0], applied(changes[0]))
-        other.rebase(world.view()).commit(shape(other), 1)
+        other.rebase(world.view()).commit(deletes(other), 1)
         assert world.rows() == applied({**changes[0], **changes[1]})
     else:
-        other.commit(shape(other), 1)
+        other.commit(deletes(other), 1)
         assert world.rows() == applied({**changes[1], **changes[0]})
     assert progress(world) == [1, 1]
 
@@ -163,7 +160,7 @@ def test_a_mark_that_is_not_above_the_recorded_one_is_refused(world: World) -> N
     before = world.view().version
     for mark in (1, 2):
         with pytest.raises(LostRace):
-            old.rebase(world.view()).commit(SHAPE, mark)
+            old.rebase(world.view()).commit(Deletes.NONE, mark)
     assert (world.view().version, progress(world)) == (before, [2, 0])
     assert world.rows() == {**BASE, 10: 1, 11: 2}
 
@@ -172,7 +169,7 @@ def test_a_mark_may_pass_over_generations(world: World) -> None:
     """Neither of them keeps the order: that is left to the plan (invariant 2)."""
     flush(world, 0, {10: 1}, {11: 2}, {12: 3})
     view = world.view()
-    fold(world, view, 0, 1).commit(SHAPE, 3)
+    fold(world, view, 0, 1).commit(Deletes.NONE, 3)
     assert progress(world) == [3, 0]
     assert world.rows() == {**BASE, 10: 1}
 
@@ -186,9 +183,9 @@ def test_a_stale_delete_pass_does_not_take_a_newer_row(world: World) -> None:
     stale = fold(world, world.view(), 0, 1)
     merge(world)
     with pytest.raises(LostRace):
-        stale.delete_pass(PASS_BEFORE)
+        stale.delete_pass()
     assert world.rows() == {**BASE, 10: 7}
-    assert stale.rebase(world.view()).delete_pass(PASS_BEFORE)[1] == 1
+    assert stale.rebase(world.view()).delete_pass()[1] == 1
     assert 10 not in world.rows()
 
 
@@ -196,10 +193,10 @@ def test_a_delete_pass_is_a_version_of_its_own_and_marks_nothing(world: World) -
     flush(world, 0, {10: None, 11: 1, 99: None})
     view = world.view()
     made = fold(world, view, 0, 1)
-    assert made.delete_pass(PASS_BEFORE) == (view.version + 1, 1)
+    assert made.delete_pass() == (view.version + 1, 1)
     assert progress(world) == [0, 0]
     assert 10 not in world.rows()
-    made.commit(PASS_BEFORE, 1)
+    made.commit(Deletes.PASS_BEFORE, 1)
     assert progress(world) == [1, 0]
     assert world.rows() == {k: v for k, v in {**BASE, 11: 1}.items() if k != 10}
 
@@ -243,10 +240,10 @@ def test_what_lands_beside_a_merge(world: World, beside: str) -> None:
             world.append({key: n})
     if is_refused:
         with pytest.raises(LostRace):
-            made.commit(shape(made), 1)
+            made.commit(deletes(made), 1)
         assert (progress(world), world.rows()) == ([0, 0], applied(written))
         made = made.rebase(world.view())
-    made.commit(shape(made), 1)
+    made.commit(deletes(made), 1)
     assert (progress(world), world.rows()) == ([1, 0], applied({**written, **changes}))
 
 
@@ -255,12 +252,12 @@ def test_deletes_alone_bring_their_mark_with_them(world: World) -> None:
     made = prepared(world, {10: None, 99: None})
     late = fold(world, world.view(), 0, 1)
     before = world.view().version
-    made.commit(DELETING, 1)
+    made.commit(Deletes.SAME_COMMIT, 1)
     assert (world.view().version, progress(world)) == (before + 1, [1, 0])
     assert world.rows() == applied({10: None})
     with pytest.raises(LostRace):
-        late.commit(DELETING, 1)
-    prepared(world, {98: None}).commit(DELETING, 2)
+        late.commit(Deletes.SAME_COMMIT, 1)
+    prepared(world, {98: None}).commit(Deletes.SAME_COMMIT, 2)
     assert progress(world) == [2, 0]
 
 
@@ -379,7 +376,7 @@ def test_a_merge_that_began_before_a_refresh_lands_on_it(world: World) -> None:
     flush(world, 0, {10: 1})
     made = fold(world, world.view(), 0, 1)
     replace_entry(world, world.view())
-    made.commit(SHAPE, 1)
+    made.commit(Deletes.NONE, 1)
     assert progress(world) == [1, 0]
     assert state(world).num_shards == 2
 
@@ -493,9 +490,9 @@ def test_a_merge_that_began_before_a_compaction(world: World, key: int) -> None:
     commit(world, compaction_of(world))
     if key == 50:
         with pytest.raises(LostRace):
-            made.commit(SHAPE, 3)
+            made.commit(Deletes.NONE, 3)
         made = made.rebase(world.view())
-    made.commit(SHAPE, 3)
+    made.commit(Deletes.NONE, 3)
     assert world.rows() == {**BASE, 50: 1, 51: 2, key: 9}
 
 
@@ -525,7 +522,7 @@ def test_a_merge_that_began_before_a_change_of_columns_is_refused(
     made = prepared(world, changes)
     change_columns(world)
     with pytest.raises(LostRace):
-        made.commit(shape(made), 1)
+        made.commit(deletes(made), 1)
     merge(world)
     assert world.rows() == applied(changes)
 
@@ -590,14 +587,14 @@ def test_a_view_that_expired_before_the_fold_or_after_it_is_a_lost_race(world: W
     made = fold(world, world.view(), 0, 1)
     view = expired_view(world)
     with pytest.raises((LostRace, Missing, StoreUnavailable)):
-        made.commit(SHAPE, 1)
+        made.commit(Deletes.NONE, 1)
     with pytest.raises(LostRace):
-        fold(world, view, 0, 2).commit(SHAPE, 2)
+        fold(world, view, 0, 2).commit(Deletes.NONE, 2)
     fresh = fold(world, world.view(), 0, 2)
     with pytest.raises(LostRace):
-        fresh.rebase(view).commit(SHAPE, 2)
+        fresh.rebase(view).commit(Deletes.NONE, 2)
     assert progress(world) == [0, 0]
-    fresh.rebase(world.view()).commit(SHAPE, 2)
+    fresh.rebase(world.view()).commit(Deletes.NONE, 2)
     assert progress(world) == [2, 0]
 
 

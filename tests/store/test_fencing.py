@@ -19,8 +19,9 @@ from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.shards.writers import ShardClaim, ShardFencing, sentinel_bytes
+from memwal.store.shards.writers import sentinel_bytes
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
+from tests.support.fencing import ShardClaim, ShardFencing, claim_epoch
 from tests.support.stores import Address
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -249,7 +250,7 @@ def test_our_claim_fences_pylance_at_its_next_put(address: Address) -> None:
 def test_without_a_sentinel_pylance_is_fenced_at_its_next_flush(local: Address) -> None:
     """As the spec has it: what it put until then was written with a valid epoch, and is kept."""
     writer = one_row(local)
-    latest = ShardManifests(local.objects()).claim(SHARD)
+    latest = claim_epoch(ShardManifests(local.objects()), SHARD)
     writer.put(rows_of(2))
     with pytest.raises(OSError, match="fenced"):
         writer.close()

@@ -247,7 +247,7 @@ def test_an_address_on_this_host_is_not_followed(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:  # streamed
-        monkeypatch.setattr("memwal.jobs.merge.store.base_table._IN_MEMORY_BYTES_MAX", 0)
+        monkeypatch.setattr("memwal.jobs.merge.store._IN_MEMORY_BYTES_MAX", 0)
     check_refused(*local_secret(tmp_path))
 
 
@@ -292,7 +292,7 @@ def test_what_may_be_referred_to_comes_out_as_the_reference_it_was(
 ) -> None:
     """And bytes stay bytes, wherever pylance keeps them."""
     if large:
-        monkeypatch.setattr("memwal.jobs.merge.store.base_table._IN_MEMORY_BYTES_MAX", 0)
+        monkeypatch.setattr("memwal.jobs.merge.store._IN_MEMORY_BYTES_MAX", 0)
     media = tmp_path / "media"
     media.mkdir()
     (media / "a b").write_bytes(b"MEDIA")

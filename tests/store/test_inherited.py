@@ -20,9 +20,8 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.init import store as init_store
 from memwal.jobs.init.job import InitOptions, run_init
-from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
-from memwal.jobs.init.report import InitTableReport
-from memwal.jobs.merge.apply.shard import RefreshWatch
+from memwal.jobs.init.plan import FoundTable, InitRequest, InitTableReport, Step, plan_steps
+from memwal.jobs.merge.apply import RefreshWatch
 from memwal.model import ShardId
 from memwal.run.reports import take_report
 from memwal.run.stores import open_stores
@@ -252,10 +251,12 @@ def test_a_folder_that_a_writer_is_about_to_claim_is_an_untouched_clone_s(
     assert memwal(table, "init", "--adopt-clone")["let_go"] == [SHARD]
 
 
-def test_a_first_manifest_that_comes_between_the_looks_is_seen(source: Path) -> None:
-    view = open_stores(str(source), {}).views.table(
-        read_shards=lambda shards: [None for _ in shards]
-    )
+def test_a_first_manifest_that_comes_between_the_looks_is_seen(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = open_stores(str(source), {}).views
+    monkeypatch.setattr(views, "read_shards", lambda shards: [None for _ in shards])
+    view = views.table()
     assert (view.shard_ids, view.broken) == ([SHARD], ())
 
 

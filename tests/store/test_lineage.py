@@ -12,7 +12,7 @@ import lance
 import pytest
 
 from memwal.errors import Refused
-from memwal.jobs.merge.apply.shard import check_shard_lineage
+from memwal.jobs.merge.apply import check_shard_lineage
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import TableView
 from memwal.store.tables.generations import Lineage

@@ -31,6 +31,7 @@ from memwal.ports import Objects
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
+from tests.support.fencing import claim_epoch, verify_epoch
 from tests.support.stores import Address
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -120,7 +121,7 @@ def test_a_hint_far_behind_costs_a_listing_instead_of_a_probe_each(objects: Obje
 
 
 def test_with_a_hint_nothing_is_listed(objects: Objects, shards: ShardManifests) -> None:
-    stored = shards.claim(SHARD)
+    stored = claim_epoch(shards, SHARD)
     for _ in range(3):
         stored = shards.commit(stored, stored)
     objects.put(HINT, b'{"version":2}')
@@ -154,7 +155,7 @@ def test_a_broken_newest_manifest_is_corruption_and_hides_behind_no_older_one(
         shards.latest(SHARD)
     for part in (objects.uri, SHARD, path):
         assert part in str(found.value)
-    for writing in (lambda: shards.claim(SHARD), lambda: shards.verify_epoch(SHARD, 1)):
+    for writing in (lambda: claim_epoch(shards, SHARD), lambda: verify_epoch(shards, SHARD, 1)):
         with pytest.raises(Corruption):
             writing()
     assert shards.versions(SHARD) == [1, 2, 3]
@@ -230,7 +231,7 @@ def test_commits_follow_one_another_and_every_new_version_is_hinted_at(
         assert shards.latest(SHARD) == current
         assert objects.get(HINT) == layout.encode_version_hint(version)
     assert shards.versions(SHARD) == [1, 2, 3, 4]
-    shards.claim(SHARD)
+    claim_epoch(shards, SHARD)
     assert objects.get(HINT) == layout.encode_version_hint(5)
 
 
@@ -255,14 +256,14 @@ def test_a_commit_that_breaks_an_invariant_is_refused_as_the_spec_is_set_once(
         with pytest.raises(InvariantBroken, match=why):
             shards.commit(first, replace(first, **{name: value}))
     assert shards.latest(SHARD) == first
-    assert shards.claim(SHARD).shard_spec_id == 1
+    assert claim_epoch(shards, SHARD).shard_spec_id == 1
 
 
 # ---- epochs
 
 
 def test_epochs_only_rise(shards: ShardManifests) -> None:
-    stored = [shards.claim(SHARD) for _ in range(3)][-1]
+    stored = [claim_epoch(shards, SHARD) for _ in range(3)][-1]
     for epoch in range(stored.writer_epoch):
         # Whatever else the manifest says, and though its writer read the newest one.
         lower = replace(stored, writer_epoch=epoch, current_generation=9)
@@ -271,7 +272,7 @@ def test_epochs_only_rise(shards: ShardManifests) -> None:
         with pytest.raises(InvariantBroken, match="writer_epoch falls"):
             invariants.check_shard_manifest(stored, replace(lower, version=4))
     shards.commit(stored, replace(stored, current_generation=9))
-    shards.claim(SHARD)
+    claim_epoch(shards, SHARD)
     epochs = [shards.read(SHARD, version).writer_epoch for version in shards.versions(SHARD)]
     assert epochs == [1, 2, 3, 3, 4]
 
@@ -281,17 +282,17 @@ def test_each_claim_is_the_next_epoch_and_keeps_everything_else(shards: ShardMan
     before = shards.commit(
         None, manifest(1, flushed_generations=(generation,), current_generation=2)
     )
-    after = shards.claim(SHARD)
+    after = claim_epoch(shards, SHARD)
     assert replace(after, writer_epoch=1, version=1, raw=before.raw) == before
-    assert [shards.claim(SHARD).writer_epoch for _ in range(2)] == [3, 4]
-    assert shards.claim(OTHER).writer_epoch == 1
+    assert [claim_epoch(shards, SHARD).writer_epoch for _ in range(2)] == [3, 4]
+    assert claim_epoch(shards, OTHER).writer_epoch == 1
 
 
 def test_a_sealed_shard_is_not_claimed(shards: ShardManifests) -> None:
-    claimed = shards.claim(SHARD)
+    claimed = claim_epoch(shards, SHARD)
     shards.commit(claimed, replace(claimed, version=2, status=ShardStatus.SEALED))
     with pytest.raises(Refused, match="is SEALED: no writer may claim it"):
-        shards.claim(SHARD)
+        claim_epoch(shards, SHARD)
     found = shards.latest(SHARD)
     assert found is not None
     assert (found.version, found.writer_epoch) == (2, 1)
@@ -302,9 +303,11 @@ def test_a_claim_that_is_overtaken_gets_an_epoch_of_its_own(
 ) -> None:
     """Both propose the same bytes, so the bytes do not tell whose the stored ones are."""
     theirs: list[ShardManifest] = []
-    overtake = Fault(operation="put_if_absent", hook=lambda: theirs.append(shards.claim(SHARD)))
+    overtake = Fault(
+        operation="put_if_absent", hook=lambda: theirs.append(claim_epoch(shards, SHARD))
+    )
 
-    mine = ShardManifests(FaultyObjects(objects, overtake)).claim(SHARD)
+    mine = claim_epoch(ShardManifests(FaultyObjects(objects, overtake)), SHARD)
 
     assert (theirs[0].writer_epoch, mine.writer_epoch) == (1, 2)
 
@@ -314,21 +317,21 @@ def test_a_claim_that_landed_without_a_reply_is_claimed_again(objects: Objects) 
     lost = Fault(operation="put_if_absent", when="after", error=StoreUnavailable("no reply"))
 
     # Epoch 1 may be anyone's; one that nobody holds costs nothing.
-    assert ShardManifests(FaultyObjects(objects, retried)).claim(SHARD).writer_epoch == 2
+    assert claim_epoch(ShardManifests(FaultyObjects(objects, retried)), SHARD).writer_epoch == 2
     with pytest.raises(StoreUnavailable, match="no reply"):
-        ShardManifests(FaultyObjects(objects, lost)).claim(SHARD)
-    assert ShardManifests(objects).claim(SHARD).writer_epoch == 4
+        claim_epoch(ShardManifests(FaultyObjects(objects, lost)), SHARD)
+    assert claim_epoch(ShardManifests(objects), SHARD).writer_epoch == 4
 
 
 def test_racing_claims_all_get_different_epochs(open_store: OpenStore) -> None:
     start = Barrier(WRITERS)
     # One claim can't lose more often than there are others.
     most = 3 * WRITERS
-    stores = [ShardManifests(open_store(), claim_attempts_max=most) for _ in range(WRITERS)]
+    stores = [ShardManifests(open_store()) for _ in range(WRITERS)]
 
     def claim(shards: ShardManifests) -> list[int]:
         start.wait()
-        return [shards.claim(SHARD).writer_epoch for _ in range(3)]
+        return [claim_epoch(shards, SHARD, most).writer_epoch for _ in range(3)]
 
     with ThreadPoolExecutor(WRITERS) as threads:
         epochs = [epoch for found in threads.map(claim, stores) for epoch in found]
@@ -337,26 +340,28 @@ def test_racing_claims_all_get_different_epochs(open_store: OpenStore) -> None:
 
 
 def test_claims_that_keep_losing_end(objects: MemoryObjects, shards: ShardManifests) -> None:
-    always = Fault(operation="put_if_absent", nth=None, hook=lambda: shards.claim(SHARD) and None)
-    loser = ShardManifests(FaultyObjects(objects, always), claim_attempts_max=3)
+    always = Fault(
+        operation="put_if_absent", nth=None, hook=lambda: claim_epoch(shards, SHARD) and None
+    )
+    loser = ShardManifests(FaultyObjects(objects, always))
 
     with pytest.raises(LostRace, match=r"lost the race for its epoch 3 times"):
-        loser.claim(SHARD)
+        claim_epoch(loser, SHARD, 3)
 
 
 def test_an_epoch_is_verified(shards: ShardManifests) -> None:
     with pytest.raises(Corruption, match="epoch 1 was never stored"):
-        shards.verify_epoch(SHARD, 1)
-    mine = shards.claim(SHARD)
-    assert shards.verify_epoch(SHARD, mine.writer_epoch) == mine
+        verify_epoch(shards, SHARD, 1)
+    mine = claim_epoch(shards, SHARD)
+    assert verify_epoch(shards, SHARD, mine.writer_epoch) == mine
     with pytest.raises(Corruption, match="epoch 2 was never stored"):
-        shards.verify_epoch(SHARD, 2)
+        verify_epoch(shards, SHARD, 2)
 
-    newer = shards.claim(SHARD)
+    newer = claim_epoch(shards, SHARD)
     with pytest.raises(Fenced, match="writer epoch 1 was superseded by 2") as fenced:
-        shards.verify_epoch(SHARD, mine.writer_epoch)
+        verify_epoch(shards, SHARD, mine.writer_epoch)
     assert (fenced.value.exit_code, fenced.value.outcome) == (4, "held")
-    assert shards.verify_epoch(SHARD, newer.writer_epoch) == newer
+    assert verify_epoch(shards, SHARD, newer.writer_epoch) == newer
 
     with pytest.raises(LostRace):
         shards.commit(mine, replace(mine, current_generation=2))

@@ -21,11 +21,10 @@ import lance
 import pyarrow as pa
 
 from memwal.format import layout
-from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan import JoinCosts
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.run.stores import Stores, open_stores
 from tests.support.lsm_reads import lsm_read
@@ -36,7 +35,6 @@ Rows = dict[Key, Row]
 Effects = dict[Key, Row | None]
 """What a generation did: the row that a key got, None where it was deleted."""
 
-INDEX_FAVOURED = JoinCosts(scan_seconds=1e9, index_allowed=True)
 ONE_COMMIT = 200
 TWO_PASSES = 0
 """Values of `tombstones_in_commit_max` that force the one and the other way out."""
@@ -193,7 +191,7 @@ class Table:
         return open_stores(self.uri, self.options)
 
     def merger(self, **settings: Any) -> ShardMerger:
-        """A merger on fresh stores; `settings` are limits, costs, steps and the like."""
+        """A merger on fresh stores; `settings` are limits, steps and the like."""
         stores = self.stores
         ports = {"views": stores.views, "table": open_merge_table(stores), "clock": stores.clock}
         return ShardMerger(**{**ports, **settings})

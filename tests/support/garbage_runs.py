@@ -11,8 +11,8 @@ from typing import Any
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
+from memwal.jobs.garbage.model import GarbageLimits, Item
+from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.model import ShardId, ShardManifest
@@ -82,11 +82,11 @@ def fates(report: GarbageTableReport, kind: str | None = None) -> dict[str, str]
     return {i.path.rsplit("/", 1)[-1]: i.action for i in chosen(report, kind)}
 
 
-def chosen(report: GarbageTableReport, kind: str | None = None) -> list[GarbageItemReport]:
+def chosen(report: GarbageTableReport, kind: str | None = None) -> list[Item]:
     return [i for i in report.items if (i.kind not in NUMBERED if kind is None else i.kind == kind)]
 
 
-def found(report: GarbageTableReport, path: str) -> GarbageItemReport:
+def found(report: GarbageTableReport, path: str) -> Item:
     (item,) = [i for i in report.items if i.path == path]
     return item
 

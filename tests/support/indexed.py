@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from memwal.config import ResolvedTable, Settings
 from memwal.indexes import TableIndexes
-from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 END_SECONDS_MAX = 120
 
 # Lance and Arrow start their threads at first use, so a fork behind the import alone is safe.
-_PRELOADED = ("boto3", "datafusion", "hypothesis", "lance", "numpy", "pyarrow.dataset", "pytest")
+_PRELOADED = ("boto3", "hypothesis", "lance", "numpy", "pyarrow.dataset", "pytest")
 _PACKAGE = "memwal"
 # Spark is started by an exec of its own; the package's script would run.
 _LEFT_OUT = ("spark", "__main__")

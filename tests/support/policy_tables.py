@@ -12,10 +12,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.run.stores import Stores, open_stores

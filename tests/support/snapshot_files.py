@@ -15,8 +15,7 @@ from lance.file import LanceFileReader
 from memwal.errors import Missing
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.jobs.snapshot.plan import Storage
-from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.plan import SnapshotTableReport, Storage
 from memwal.jobs.snapshot.store import StoredSnapshots, to_lance_bytes, to_table
 from memwal.model import ShardManifest
 from memwal.run.stores import Stores

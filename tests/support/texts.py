@@ -12,9 +12,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.read import Search
 from memwal.run.stores import Stores, open_stores
 

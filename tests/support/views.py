@@ -23,9 +23,7 @@ FACTS = FoldFacts(
     tombstones=0,
     anchored=True,
     anchored_in_base=False,
-    base_rows=1_000_000,
     key_types=("int64",),
-    key_indexed=True,
 )
 """A fold whose commit is guarded, and cheaper with the index."""
 

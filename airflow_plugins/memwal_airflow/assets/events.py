@@ -18,8 +18,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from memwal.config import Config, mask_address
 from memwal.errors import Usage
-from memwal_airflow.assets.addresses import find_address
-from memwal_airflow.assets.lineage import MERGING
+from memwal_airflow.assets.lineage import MERGING, find_address
 from memwal_airflow.settings import read_dag_config
 
 GROUP = "memwal"
@@ -109,18 +108,16 @@ def find_ports(job: str, tables: Any) -> dict[str, Any]:
     return ports
 
 
-def add_events(
-    step: str, summaries: Iterable[Any], context: Any, part: str | None = None
-) -> list[str]:
+def add_events(step: str, summary: Any, context: Any, part: str | None = None) -> list[str]:
     """Add one event for each table that moved, and return the names of these tables.
 
-    If the summaries cover several jobs on each table, `part` names the job that counts. An event's
+    If the summary covers several jobs on each table, `part` names the job that counts. An event's
     `extra` holds {"table", "step", "version_before", "version", "counts": {"rows_updated": …},
     "generation", "watermark": {shard: generation}, "watermark_shards", "at"}. A watermark of very
     many shards is cut; `watermark_shards` is the number of all shards, `generation` the highest
     generation in the cut watermark.
     """
-    moved = _find_moved(summaries, part)
+    moved = _find_moved(summary, part)
     events = context["outlet_events"][build_alias(step)]
     for name, result in moved.items():
         events.add(build_asset(step, name), extra=_describe(step, name, result))
@@ -131,7 +128,7 @@ def add_events(
 
 def add_events_of_job(job: str, summary: Any, context: Any) -> None:
     """Add an event to the data asset of each table whose base table a job changed."""
-    moved = _find_moved([summary], "merge" if job in ("maintain", "backfill") else None)
+    moved = _find_moved(summary, "merge" if job in ("maintain", "backfill") else None)
     merged = {n: found for n, found in moved.items() if job != "ingest" or found.get("merges")}
     _add_table_events(merged, context)
 
@@ -154,15 +151,13 @@ def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> 
             events[alias].add(Asset(uri=address), extra=extra)
 
 
-def _find_moved(summaries: Iterable[Any], part: str | None) -> dict[str, Mapping[str, Any]]:
+def _find_moved(summary: Any, part: str | None) -> dict[str, Mapping[str, Any]]:
     moved: dict[str, Mapping[str, Any]] = {}
-    for summary in summaries:
-        if isinstance(summary, Mapping) and not summary.get("dry_run"):
-            for table in summary.get("tables") or []:
-                jobs = [table] if part is None else table.get("jobs") or []
-                for result in jobs:
-                    if result.get("progress") and part in (None, result.get("job")):
-                        moved[str(table["table"])] = result
+    if isinstance(summary, Mapping) and not summary.get("dry_run"):
+        for table in summary.get("tables") or []:
+            for result in [table] if part is None else table.get("jobs") or []:
+                if result.get("progress") and part in (None, result.get("job")):
+                    moved[str(table["table"])] = result
     return moved
 
 

@@ -1,4 +1,4 @@
-"""What a job did to its tables, for OpenLineage: datasets with schema, version, rows and bytes.
+"""Tables' addresses, and what a job did to its tables, for OpenLineage.
 
 An ingest's output and a merge's input is the table's MemWAL. OpenLineage's provider is imported
 only when it asks for lineage, so it need not be installed.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+from memwal.config import Config, is_address, mask_address
 from memwal.errors import Usage
-from memwal_airflow.assets.addresses import find_address, split_address
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -144,3 +146,33 @@ def _list(value: Any) -> list[Mapping[str, Any]]:
 def _sum(parts: Sequence[Mapping[str, Any]], *names: str) -> int:
     counts = [part.get(name) for part in parts for name in names]
     return sum(count for count in counts if type(count) is int)
+
+
+def find_address(table: str, config: Config) -> str | None:
+    """Return the table's address as an asset's URI, without credentials.
+
+    None for a name that is not in the configuration, and for a table of a namespace, since the
+    namespace may move it one day.
+    """
+    section = config.tables.get(table)
+    address = section.uri if section else table
+    if section is None and not is_address(address):
+        return None
+    if address.partition(":")[0] in config.namespaces and "/" not in address:
+        return None
+    return tidy_address(address)
+
+
+def tidy_address(address: str) -> str:
+    """Return an address as an asset's URI: without credentials, and with a scheme."""
+    if "://" not in address:
+        return Path(address).absolute().as_uri()
+    return mask_address(address).replace("***@", "", 1).removesuffix("?***").rstrip("/")
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return OpenLineage's namespace and name for an address."""
+    parts = urlsplit(tidy_address(address))
+    if parts.scheme == "file":
+        return "file", unquote(parts.path)
+    return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/") or "/"

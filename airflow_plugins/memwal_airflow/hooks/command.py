@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from memwal.config import (
@@ -22,10 +18,7 @@ from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
     name_variable,
 )
-from memwal.errors import Usage
-from memwal_airflow.hooks.redaction import is_secret
 from memwal_airflow.hooks.request import build_words
-from memwal_airflow.settings import read_settings
 
 # Variables that are none of a job's business (Airflow's database, keys and connections), and those
 # that would point its Python or Spark away from its own environment.
@@ -47,26 +40,21 @@ class JobsEnvironment:
 
     command: str
     config_file: str | None = None
-    jobs_directory: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: frozenset[str] = frozenset()
 
-    def memwal(
-        self, job: str, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
-    ) -> list[str]:
-        """`memwal JOB OPTIONS -- TABLES SOURCES`, with the configuration file. Raises Usage."""
-        return [self.command, job, *self.arguments(options, tables, sources)]
+    def memwal(self, job: str, options: Sequence[str], tables: Sequence[str]) -> list[str]:
+        """`memwal JOB OPTIONS -- TABLES`, with the configuration file. Raises Usage."""
+        return [self.command, job, *build_words([*options, *self.config_words], tables)]
 
-    def arguments(
-        self, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
-    ) -> list[str]:
-        """Return the words after the command's or the job script's name. Raises Usage.
+    @property
+    def config_words(self) -> list[str]:
+        """The option that names the configuration file.
 
-        Without a configuration file an empty one is named; otherwise memwal would look for one in
-        whatever folder the process happens to run in.
+        Without one an empty file is named; otherwise memwal would look for one in whatever folder
+        the process happens to run in.
         """
-        config_file = self.config_file or os.devnull
-        return build_words([*options, "--config", config_file], tables, sources)
+        return ["--config", self.config_file or os.devnull]
 
     def variables(
         self,
@@ -105,82 +93,3 @@ class JobsEnvironment:
     def secrets(self) -> list[str]:
         """The values that must not show up anywhere."""
         return [self.storage_options[name] for name in sorted(self.secret_names)]
-
-    def find_executable(self, name: str) -> str:
-        """Return another executable of the same environment, or its bare name for PATH."""
-        beside = self._folder() / name
-        return str(beside) if beside.exists() else name
-
-    def _folder(self) -> Path:
-        return Path(shutil.which(self.command) or self.command).parent
-
-    def find_application(self, job: str) -> list[str]:
-        """Return the script that spark-submit runs, and its first arguments. Raises Usage."""
-        if self.jobs_directory:
-            return [f"{self.jobs_directory.rstrip('/')}/{job.replace('-', '_')}.py"]
-        return [_application(str(self._folder() / "python")), job]
-
-
-@lru_cache(maxsize=16)
-def _application(python: str) -> str:
-    """Return the script that comes with memwal. Raises Usage if that Python has no memwal."""
-    code = "from memwal.run.submit import APPLICATION; print(APPLICATION)"
-    try:
-        found = subprocess.run(
-            [python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Usage(
-            f"{python} can't say where memwal's Spark application is ({error}). Set [memwal] "
-            "jobs_directory, or [memwal] command to an absolute path"
-        ) from None
-    return found.stdout.strip()
-
-
-def read_environment(
-    extra: Mapping[str, Any],
-    *,
-    host: str | None = None,
-    login: str | None = None,
-    password: str | None = None,
-) -> JobsEnvironment:
-    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage.
-
-    Only Airflow's own configuration may say which code runs, and on which tables: the API server
-    runs the command too, for everybody who looks at the page.
-    """
-    settings = read_settings()
-    options = _storage_options(extra.get("storage_options"))
-    # Airflow masks fields of `extra` whose names suggest a secret: hence a second field.
-    secret_options = _storage_options(extra.get("secret_storage_options"))
-    options.update(secret_options)
-    if host:
-        options.setdefault("aws_endpoint", host)
-        if host.startswith("http://"):
-            options.setdefault("allow_http", "true")
-    if login:
-        options["aws_access_key_id"] = login
-    if password:
-        options["aws_secret_access_key"] = password
-    return JobsEnvironment(
-        command=settings.command,
-        config_file=settings.config_file,
-        jobs_directory=settings.jobs_directory,
-        storage_options=options,
-        secret_names=frozenset(
-            name for name in options if name in secret_options or is_secret(name)
-        ),
-    )
-
-
-def _storage_options(value: Any) -> dict[str, str]:
-    if not value:
-        return {}
-    try:
-        parsed = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError:
-        # The message leaves the text out: it may hold secrets.
-        raise Usage("the connection's storage options are not valid JSON") from None
-    if not isinstance(parsed, Mapping):
-        raise Usage("the connection's storage options are not a JSON object")
-    return {str(key): str(option) for key, option in parsed.items()}

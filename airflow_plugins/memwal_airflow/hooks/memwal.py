@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
@@ -12,11 +12,12 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import amask_secret, mask_secret
 
 from memwal.config import Config
+from memwal.errors import Usage
 from memwal.report import DONE, PARTIAL
-from memwal_airflow.hooks.command import JobsEnvironment, read_environment
+from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.query import NoAnswer, query
-from memwal_airflow.hooks.redaction import clean_line
-from memwal_airflow.settings import read_config
+from memwal_airflow.hooks.redaction import clean_line, is_secret
+from memwal_airflow.settings import read_config, read_settings
 
 # Airflow allows a connection test that runs on a worker one minute.
 _TEST_SECONDS_MAX = 50
@@ -42,7 +43,7 @@ class MemWalHook(BaseHook):
     def environment(self) -> JobsEnvironment:
         """Return the jobs' environment, and have its secrets masked in logs from now on."""
         try:
-            found = _environment(self.get_connection(self.conn_id))
+            found = read_environment(self.get_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
         for secret in found.secrets:
@@ -52,7 +53,7 @@ class MemWalHook(BaseHook):
     async def environment_async(self) -> JobsEnvironment:
         """Return the same as `environment`, for use in triggers."""
         try:
-            found = _environment(await self.aget_connection(self.conn_id))
+            found = read_environment(await self.aget_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
         for secret in found.secrets:
@@ -62,16 +63,24 @@ class MemWalHook(BaseHook):
     def _without_connection(self) -> JobsEnvironment:
         if self.conn_id != self.default_conn_name:
             raise AirflowNotFoundException(f"there is no connection {self.conn_id!r}")
-        return read_environment({})
+        return read_environment()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Airflow's "Test" button: try whether this connection can read a configured table."""
+        """Airflow's "Test" button: try whether this connection can read a configured table.
+
+        One that can is enough: the others may have their own problems.
+        """
+        troubles: list[str] = []
         try:
             jobs = self.environment()
-            names = choose_tables(read_config(jobs.config_file), jobs)
-            return asyncio.run(_look(jobs, names)) if names else _try_command(jobs)
+            for name in choose_tables(read_config(jobs.config_file), jobs):
+                well, text = asyncio.run(_look(jobs, name))
+                if well:
+                    return True, "; but ".join([text, *troubles])
+                troubles.append(f"{name}: {clean_line(text, jobs.secrets)}")
         except Exception as error:
-            return False, str(error)
+            troubles.append(str(error))
+        return False, "; ".join(troubles) or "no table is configured: see [memwal] config_file"
 
 
 def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
@@ -79,55 +88,64 @@ def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
 
     A connection with storage options is tried on those alone, if there are any.
     """
-    stored = [name for name, table in config.tables.items() if _is_remote(table.uri)]
+    is_remote = {n: "://" in t.uri and t.uri[:5] != "file:" for n, t in config.tables.items()}
+    stored = [name for name in is_remote if is_remote[name]]
     if not (stored and jobs.storage_options):
-        stored += [name for name in config.tables if name not in stored]
+        stored += [name for name in is_remote if not is_remote[name]]
     return stored[:_TABLES_MAX]
 
 
-def _is_remote(uri: str) -> bool:
-    return "://" in uri and not uri.startswith("file:")
+async def _look(jobs: JobsEnvironment, name: str) -> tuple[bool, str]:
+    try:
+        options = ["--consistency", "snapshot"]
+        seconds_max = _TEST_SECONDS_MAX / _TABLES_MAX
+        found = await query(jobs, "status", [name], options, seconds_max=seconds_max)
+    except NoAnswer as error:
+        return False, str(error)
+    table = found.tables[0] if found.tables else found.document
+    if table.get("outcome") in (DONE, PARTIAL):
+        return True, f"read {name} at version {table.get('version_after')}"
+    return False, str(table.get("error"))
 
 
-async def _look(jobs: JobsEnvironment, names: Sequence[str]) -> tuple[bool, str]:
-    """Try tables until one can be read, which is enough: the others may have their own problems."""
-    troubles: list[str] = []
-    for name in names:
-        try:
-            options = ["--consistency", "snapshot"]
-            found = await query(
-                jobs, "status", [name], options, seconds_max=_TEST_SECONDS_MAX / _TABLES_MAX
-            )
-        except NoAnswer as error:
-            trouble = str(error)
-        else:
-            table = found.tables[0] if found.tables else found.document
-            if table.get("outcome") in (DONE, PARTIAL):
-                well = f"read {name} at version {table.get('version_after')}"
-                return True, "; but ".join([well, *troubles])
-            trouble = f"{table.get('error')}"
-        troubles.append(f"{name}: {clean_line(trouble, jobs.secrets)}")
-    return False, "; ".join(troubles)
+def read_environment(connection: Connection | None = None) -> JobsEnvironment:
+    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage.
 
-
-def _try_command(jobs: JobsEnvironment) -> tuple[bool, str]:
-    done = subprocess.run(
-        [jobs.command, "--version"],
-        capture_output=True,
-        text=True,
-        timeout=_TEST_SECONDS_MAX,
-        env=jobs.variables(),
+    Only Airflow's own configuration may say which code runs, and on which tables: the API server
+    runs the command too, for everybody who looks at the page.
+    """
+    settings, options, secret_options = read_settings(), {}, {}
+    if connection is not None:
+        extra = connection.extra_dejson
+        # Airflow masks fields of `extra` whose names suggest a secret: hence a second field.
+        secret_options = _storage_options(extra.get("secret_storage_options"))
+        options = {**_storage_options(extra.get("storage_options")), **secret_options}
+        if host := connection.host:
+            options.setdefault("aws_endpoint", host)
+            if host.startswith("http://"):
+                options.setdefault("allow_http", "true")
+        if connection.login:
+            options["aws_access_key_id"] = connection.login
+        if connection.password:
+            options["aws_secret_access_key"] = connection.password
+    return JobsEnvironment(
+        command=settings.command,
+        config_file=settings.config_file,
+        storage_options=options,
+        secret_names=frozenset(
+            name for name in options if name in secret_options or is_secret(name)
+        ),
     )
-    if done.returncode:
-        return False, done.stderr.strip()[-500:]
-    where = jobs.config_file or "[memwal] config_file is not set"
-    return True, f"{jobs.command} answers; no store was tried, for no table is configured ({where})"
 
 
-def _environment(connection: Connection) -> JobsEnvironment:
-    return read_environment(
-        connection.extra_dejson,
-        host=connection.host,
-        login=connection.login,
-        password=connection.password,
-    )
+def _storage_options(value: Any) -> dict[str, str]:
+    if not value:
+        return {}
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        # The message leaves the text out: it may hold secrets.
+        raise Usage("the connection's storage options are not valid JSON") from None
+    if not isinstance(parsed, Mapping):
+        raise Usage("the connection's storage options are not a JSON object")
+    return {str(key): str(option) for key, option in parsed.items()}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from memwal.errors import Usage
 from memwal.text import one_line
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.redaction import change_texts, hide_secrets
-from memwal_airflow.processes.process import Runner, read_messages
+from memwal_airflow.processes.process import read_messages, run_apart
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 1_000
@@ -59,15 +56,8 @@ async def query(
         argv = jobs.memwal(command, [*options, "--json"], tables)
     except Usage as error:
         raise NoAnswer(str(error)) from None
-    runner = Runner(monotonic)
-    # A thread of its own, because a triggerer waits for many tables at once, and some hang.
-    pool = ThreadPoolExecutor(1)
-    try:
-        work = pool.submit(runner.run, argv, jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX)
-        output = await asyncio.wrap_future(work)
-    finally:
-        runner.close()
-        pool.shutdown(wait=False)
+    how = jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX
+    output = await run_apart(lambda runner: runner.run(argv, *how))
     if output.why is not None:
         raise NoAnswer(f"memwal {command}: {output.why}", late=output.late)
     what = f"memwal {command} (exit code {output.exit_code})"

@@ -13,11 +13,14 @@ from typing import Any
 from uuid import UUID
 
 from memwal.config import Config, mask_address
+from memwal.config.requests import describe_option
 from memwal.errors import Usage
+from memwal.options import DeclaredOption, Kind
 from memwal.text import one_line
 
 NAME_CHARACTERS_MAX = 2_048
 _BEGINNING = re.compile("[0-9a-fA-F][0-9a-fA-F-]{0,30}")
+_TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
 
 
 def check_name(what: str, name: Any) -> str:
@@ -120,3 +123,53 @@ def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Non
                 f"{key!r} in the run's conf has no effect: [core] dag_run_conf_overrides_params is "
                 "off in this Airflow"
             )
+
+
+def is_true(value: Any) -> bool:
+    """Whether a field is true, also as the text that a template rendered. Raises Usage."""
+    if not _is_switch(value):
+        raise Usage(f"{mask(str(value))}: expected true or false")
+    return str(value).strip().lower() in _TRUE
+
+
+def _is_switch(value: Any) -> bool:
+    return str(value).strip().lower() in _TRUE | _FALSE
+
+
+def build_option(declared: DeclaredOption, value: Any) -> list[str]:
+    """Return a field's value as words for the command; none for a field without one. Raises Usage.
+
+    Option and value are one word, so that no value can be taken for another option.
+    """
+    kind = declared.kind
+    if kind in (Kind.SWITCH, Kind.EITHER):
+        return [declared.flag] if is_true(value) else []
+    found: list[Any] = [value]
+    if kind is Kind.PAIRS:
+        found = [f"{name}={given}" for name, given in (value or {}).items()]
+    elif kind is Kind.CHOICES:
+        found = [",".join(choice for choice in declared.choices if choice in (value or ()))]
+    elif isinstance(value, list | tuple):
+        found = list(value)
+    # A template that renders to nothing gives a text.
+    return [
+        f"{declared.flag}={_check_value(declared, item)}"
+        for item in found
+        if item not in (None, "", "None", [])
+    ]
+
+
+def _check_value(declared: DeclaredOption, value: Any) -> Any:
+    if declared.kind is not Kind.LIST and declared.option.parse is None:
+        return value
+    text = check_name(declared.flag.removeprefix("--"), value)
+    try:
+        return text if declared.option.parse is None else declared.option.parse(text)
+    except Usage as error:
+        raise Usage(str(error).replace(repr(text), mask(text))) from None
+
+
+def describe_field(declared: DeclaredOption) -> str:
+    """Say what a field does; other options in the text are called as fields are."""
+    text = describe_option(declared).rstrip(".")
+    return re.sub("--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), text)

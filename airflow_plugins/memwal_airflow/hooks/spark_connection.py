@@ -1,8 +1,8 @@
-"""From a Spark connection to a spark-submit command line.
+"""From a Spark connection to the words of `memwal submit`.
 
 Reads the fields of Airflow's own Spark connection type, whose provider need not be installed (it
 would bring a second pyspark). Host and port form the master; `extra` may hold `deploy-mode`,
-`spark-binary`, `queue`, `namespace`, `keytab`, `principal`, and `conf`, an object of properties.
+`queue`, `namespace`, `keytab`, `principal`, and `conf`, an object of properties.
 """
 
 from __future__ import annotations
@@ -10,47 +10,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from airflow.sdk import Connection
+from typing import TYPE_CHECKING, Any
 
 from memwal.errors import Usage
 
-_BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+_PROPERTIES = {
+    "queue": "spark.yarn.queue",
+    "namespace": "spark.kubernetes.namespace",
+    "keytab": "spark.kerberos.keytab",
+    "principal": "spark.kerberos.principal",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkTarget:
-    """Where Spark runs a job."""
+    """Where Spark runs a job. Its driver runs here, beside the task."""
 
     master: str
-    deploy_mode: str | None = None
-    binary: str = "spark-submit"
-    options: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    @property
-    def in_cluster(self) -> bool:
-        """Whether the driver runs in the cluster instead of here."""
-        return self.deploy_mode == "cluster"
+    def list_words(self, job: str, file: Path) -> Sequence[str]:
+        """Return what follows `memwal`, up to the job's own words.
 
-    def submit(
-        self, binary: str, application: Sequence[str], *, name: str, properties: Path
-    ) -> list[str]:
-        """Return the command line that submits `application`, a script and its arguments.
-
-        The connection's properties are written to the file `properties`: they may hold credentials,
-        and everybody can see a command line.
+        The connection's properties are written to `file`: they may hold credentials, and everybody
+        can see a command line.
         """
-        argv = [binary, "--master", self.master, "--name", name]
-        if self.deploy_mode:
-            argv += ["--deploy-mode", self.deploy_mode]
+        words = ["submit", "--master", self.master]
         if self.properties:
-            properties.touch(mode=0o600)
-            properties.write_text("".join(map(_line, self.properties.items())))
-            # Without the second flag the file would replace spark-defaults.conf.
-            argv += ["--properties-file", str(properties), "--load-spark-defaults"]
-        return [*argv, *self.options, *application]
+            file.touch(mode=0o600)
+            file.write_text("".join(map(_line, self.properties.items())))
+            words += ["--properties-file", str(file)]
+        return [*words, job, "--"]
 
 
 def _line(item: tuple[str, str]) -> str:
@@ -62,31 +55,20 @@ def _line(item: tuple[str, str]) -> str:
 
 
 def read_spark_target(connection: Connection) -> SparkTarget:
-    """Read the connection. Raises Usage for a binary or deploy mode that is not supported."""
+    """Read the connection. Raises Usage for a deploy mode that is not supported."""
     extra: dict[str, Any] = connection.extra_dejson
+    if extra.get("deploy-mode") not in (None, "", "client"):
+        raise Usage(
+            f"connection {connection.conn_id}: with another deploy mode than client neither the "
+            "driver's report nor its end could be seen from here; use client mode (executors run "
+            "in the cluster all the same)"
+        )
     host = connection.host or "yarn"
     master = f"{host}:{connection.port}" if connection.port else host
     # A connection given as a URI loses the scheme of spark://host. Airflow's provider restores
     # it as well.
     if connection.port and "://" not in master:
         master = f"spark://{master}"
-    binary = extra.get("spark-binary") or "spark-submit"
-    if binary not in _BINARIES:
-        raise Usage(f"connection {connection.conn_id}: spark-binary must be one of {_BINARIES}")
-    mode = extra.get("deploy-mode") or None
-    if mode not in (None, "client", "cluster"):
-        raise Usage(f"connection {connection.conn_id}: deploy-mode must be client or cluster")
-    options: list[str] = []
-    for key, flag in (("queue", "--queue"), ("keytab", "--keytab"), ("principal", "--principal")):
-        if extra.get(key):
-            options += [flag, str(extra[key])]
-    properties = {str(k): str(v) for k, v in (extra.get("conf") or {}).items()}
-    if extra.get("namespace"):
-        properties.setdefault("spark.kubernetes.namespace", str(extra["namespace"]))
-    return SparkTarget(
-        master=master,
-        deploy_mode=mode,
-        binary=binary,
-        options=tuple(options),
-        properties=properties,
-    )
+    given = {name: extra[key] for key, name in _PROPERTIES.items() if extra.get(key)}
+    properties = {str(k): str(v) for k, v in {**given, **(extra.get("conf") or {})}.items()}
+    return SparkTarget(master=master, properties=properties)

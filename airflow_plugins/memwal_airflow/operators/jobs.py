@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from memwal.errors import Usage
 from memwal.ingest.request import IngestRequest
-from memwal.jobs.backfill.request import BackfillJob, BackfillRequest
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.maintain.request import BackfillJob, BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.verify.request import VerifyRequest
-from memwal_airflow.operators.base import MemWalJobOperator, is_true
+from memwal_airflow.hooks.request import is_true
+from memwal_airflow.operators.base import MemWalJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,47 +30,47 @@ BACKFILL_JOBS = get_args(BackfillJob)
 class MemWalMergeOperator(MemWalJobOperator):
     """Folds flushed generations into the base table, oldest first."""
 
-    default_job = "merge"
+    job = "merge"
     request = MergeRequest
 
 
 class MemWalBackfillOperator(MemWalJobOperator):
-    """Merges many tables and catches their indexes up, the largest backlog first."""
+    """Merges many tables and catches their indexes up, several at a time."""
 
-    default_job = "backfill"
+    job = "backfill"
     request = BackfillRequest
 
 
 class MemWalIndexCatchupOperator(MemWalJobOperator):
     """Extends the base table's indexes over the rows that merges added."""
 
-    default_job = "index-catchup"
+    job = "index-catchup"
     request = CatchupRequest
 
 
 class MemWalSnapshotOperator(MemWalJobOperator):
     """Refreshes the shard snapshot in the MemWAL index."""
 
-    default_job = "snapshot"
+    job = "snapshot"
 
 
 class MemWalCompactionOperator(MemWalJobOperator):
     """Rewrites the small fragments that merging leaves."""
 
-    default_job = "compaction"
+    job = "compaction"
 
 
 class MemWalGarbageOperator(MemWalJobOperator):
     """Lists what is provably unused; deletes it with `execute`."""
 
-    default_job = "garbage"
+    job = "garbage"
     request = GarbageRequest
 
 
 class MemWalMaintainOperator(MemWalJobOperator):
     """Merges, catches indexes up, refreshes the snapshot and collects garbage, in one run."""
 
-    default_job = "maintain"
+    job = "maintain"
     request = MaintainRequest
 
 
@@ -82,13 +82,13 @@ class MemWalRescueOperator(MemWalJobOperator):
     shards would be claimed.
     """
 
-    default_job = "rescue"
+    job = "rescue"
     request = RescueRequest
-    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run_only")
+    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run")
 
     def check_run(self, context: Context) -> None:
         """Raise Usage for a claim, unless the run was started by hand and confirmed with `yes`."""
-        if is_true(self.dry_run_only):
+        if is_true(getattr(self, "dry_run_only", None)):
             return
         if context["dag_run"].run_type.value != "manual":
             raise Usage("rescue claims shards only in a run that was started by hand")
@@ -102,7 +102,7 @@ class MemWalVerifyOperator(MemWalJobOperator):
     If a table breaks an invariant, its task fails at once and names both.
     """
 
-    default_job = "verify"
+    job = "verify"
     request = VerifyRequest
     common_options: ClassVar[Sequence[str]] = ("allow_untested_lance",)
 
@@ -115,9 +115,9 @@ class MemWalBackupOperator(MemWalJobOperator):
         run choose it: the copy is made with the jobs' credentials (templated)
     """
 
-    default_job = "backup"
+    job = "backup"
     request = BackupRequest
-    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run_only")
+    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run")
     template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "dest")
 
     def __init__(self, *, tables: str, dest: str | None = None, **kwargs: Any) -> None:
@@ -144,7 +144,7 @@ class MemWalIngestOperator(MemWalJobOperator):
         starts a run choose them (templated)
     """
 
-    default_job = "ingest"
+    job = "ingest"
     request = IngestRequest
     template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "sources")
 
@@ -158,3 +158,6 @@ class MemWalIngestOperator(MemWalJobOperator):
         if not found:
             raise Usage("no source is named")
         return found
+
+
+OPERATORS = {kind.job: kind for kind in MemWalJobOperator.__subclasses__()}

@@ -5,7 +5,7 @@
 | 0 done | success |
 | 0 nothing to do | skipped |
 | 4 lease held or race lost, 6 if nothing else is wrong | looked at later, in the same try |
-| 1 unexpected or store unreachable, 4 of an ingest, 127, killed, lost | retry |
+| 1 unexpected or store unreachable, 4 of an ingest, killed, ended | retry |
 | 3 a condition of `status --fail-if` holds: not one of our jobs, and may pass with time | retry |
 | 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
 
@@ -15,16 +15,15 @@ tries the rest.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, LASTING_EXITS
 from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL
 from memwal_airflow.assets.lineage import KEY, outline
 from memwal_airflow.hooks.redaction import change_texts, clean_line
-from memwal_airflow.processes.submission import LOST, Ended
+from memwal_airflow.processes.process import Output
 
 WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200
@@ -37,7 +36,7 @@ _MEASURES = ("generations", "commits", "rows_inserted", "rows_updated", "rows_de
 _NO_RETRY = LASTING_EXITS | {EXIT_PARTIAL}
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """What Airflow does about a job's end."""
 
     SUCCESS = "success"
@@ -48,9 +47,9 @@ class Verdict(Enum):
 
 
 def judge(
-    ended: Ended,
+    ended: Output,
     report: Mapping[str, Any] | None,
-    last_line: str | None = None,
+    last_line: str = "",
     secrets: Sequence[str] = (),
 ) -> tuple[Verdict, str]:
     """Return what to do, and one line without secrets that says why.
@@ -61,32 +60,21 @@ def judge(
     return decision, clean_line(text, secrets)
 
 
-def _decide(
-    ended: Ended, report: Mapping[str, Any] | None, last_line: str | None
-) -> tuple[Verdict, str]:
-    if ended.exit_code == 0 and report is not None:
-        # Whatever happened to the process afterwards, the job had finished.
+def _decide(ended: Output, report: Mapping[str, Any] | None, last_line: str) -> tuple[Verdict, str]:
+    code = ended.exit_code
+    if code is None:
+        return Verdict.RETRY, f"the job {ended.why}" if ended.started else str(ended.why)
+    if code == 0 and report is not None:
         if report.get("outcome") == NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
         return Verdict.SUCCESS, str(report.get("outcome"))
-    if ended.why == LOST:
-        return Verdict.RETRY, (
-            "the job fell silent: its host is gone (a worker's pod ends when its "
-            "task is deferred), or [memwal] run_directory is not shared between workers and "
-            "triggerers; `deferrable = false` needs neither"
-        )
-    if ended.why is not None:
-        return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
-    if ended.exit_code == 0:
+    if code == 0:
         # It may have run or not; if it did, a second run finds nothing to do.
         return Verdict.RETRY, "the job ended well but left no report that can be read"
-    error = _error(report) or last_line or "it left neither report nor log"
-    text = f"exit code {ended.exit_code}: {error}"
-    if ended.exit_code in (EXIT_HELD, EXIT_PARTIAL) and _is_held(ended.exit_code, report):
+    text = f"exit code {code}: {_error(report) or last_line or 'it left neither report nor log'}"
+    if code in (EXIT_HELD, EXIT_PARTIAL) and _is_held(code, report):
         return Verdict.HELD, text
-    if ended.exit_code in _NO_RETRY:
-        return Verdict.FAIL, text
-    return Verdict.RETRY, text
+    return (Verdict.FAIL if code in _NO_RETRY else Verdict.RETRY), text
 
 
 def summarize(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
@@ -122,44 +110,16 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def carry_over(
-    found: dict[str, Any], earlier: Sequence[Mapping[str, Any]], *, is_unseen: bool
-) -> dict[str, Any]:
-    """Add the tables that `earlier` tries are known to have moved to the summary of a later try.
+def assume_moved(found: Mapping[str, Any]) -> None:
+    """Count each table of a later try as moved that could be looked at.
 
-    `is_unseen` says that an earlier try may have committed and then died without a report. A table
-    with nothing left to do then counts as moved; at worst, whoever acts on the event finds nothing
-    to do. A table that could not be looked at does not count: nothing shows that it moved.
+    An earlier try may have moved it before its worker was lost, so the version before is unknown.
+    At worst, whoever acts on the event finds nothing to do.
     """
-    return {**found, "tables": _combine("table", found["tables"], earlier, is_unseen)}
-
-
-def _combine(
-    name: str,
-    parts: Sequence[Mapping[str, Any]],
-    earlier: Sequence[Mapping[str, Any]],
-    is_unseen: bool,
-) -> list[Mapping[str, Any]]:
-    known = {part[name]: part for part in earlier}
-    combined = [_carry(part, known.pop(part[name], {}), is_unseen) for part in parts]
-    return [*combined, *known.values()]
-
-
-def _carry(part: Mapping[str, Any], old: Mapping[str, Any], is_unseen: bool) -> Mapping[str, Any]:
-    whole = dict(part)
-    if "jobs" in part or "jobs" in old:
-        jobs = part.get("jobs", []), old.get("jobs", [])
-        whole["jobs"] = _combine("job", *jobs, is_unseen)
-    if old.get("progress"):
-        marks = ("version_after", "watermark", "watermark_shards")
-        whole |= {"progress": True, **{mark: part[mark] or old[mark] for mark in marks}}
-        # Together they changed what came after the first, and each counted its own.
-        whole["version_before"] = old.get("version_before") or part.get("version_before")
-        counted = Counter(part.get("counts", {})) + Counter(old.get("counts", {}))
-        whole["counts"] = dict(counted)
-    if is_unseen and part["outcome"] == NOTHING_TO_DO:
-        whole["progress"] = True
-    return whole
+    for table in found["tables"]:
+        for part in (table, *table.get("jobs", ())):
+            if part["outcome"] == NOTHING_TO_DO or part["version_after"] is not None:
+                part.update(progress=True, version_before=None)
 
 
 def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:

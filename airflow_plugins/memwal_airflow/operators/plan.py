@@ -1,14 +1,20 @@
-"""Finds the tables that are due, without a JVM."""
+"""Finds the tables that are due, without a JVM.
+
+Which tables were out of reach, and till when each is left alone, is kept in an Airflow variable:
+one for each DAG, and none while every table can be reached, since task state ends with a run. If it
+is deleted, the next run tries all tables.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, XComArg, timezone
+from airflow.sdk import BaseOperator, Variable, XComArg, timezone
 from airflow.sdk.exceptions import AirflowFailException
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
@@ -16,11 +22,10 @@ from memwal_airflow.assets.events import find_triggering_tables
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.memwal import MemWalHook
 from memwal_airflow.hooks.query import NoAnswer, query
-from memwal_airflow.hooks.request import find_configured_tables
-from memwal_airflow.operators.base import MemWalRetry, describe, is_true
+from memwal_airflow.hooks.request import find_configured_tables, is_true
+from memwal_airflow.operators.base import MemWalRetry, describe
 from memwal_airflow.operators.task_metrics import measure_backlog
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.unreachable import Away, put_off, read_away, write_away
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 Status = Mapping[str, Any]
 
 _QUERIES_IN_FLIGHT_MAX = 4
+# An unreachable table still gets a merge task, whose own retries bridge a short outage.
+_LEFT_ALONE = timedelta(minutes=30)
+_STORED = TypeAdapter(dict[str, AwareDatetime])
 
 
 class MemWalPlanOperator(BaseOperator):
@@ -35,9 +43,8 @@ class MemWalPlanOperator(BaseOperator):
 
     A table that can't be read is named too: its own merge then fails and gives the reason, and the
     others go on. A table whose lease is held waits for the next look, since somebody is working on
-    it. A table whose store gives no answer is also named, after all others, and then left alone. It
-    is tried again, apart from the others, after 15 minutes, later every hour, or as soon as rows
-    came into it.
+    it. A table whose store gives no answer is also named, after all others, and then left
+    alone for half an hour, or until rows came into it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
@@ -46,7 +53,6 @@ class MemWalPlanOperator(BaseOperator):
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
     :param seconds_per_table_max: how long the look at one table may take, if the look at all failed
-    :param seconds_apart_max: how long another try of an unreachable table may take
     """
 
     template_fields: Sequence[str] = ("tables", "due_only", "conn_id")
@@ -61,7 +67,6 @@ class MemWalPlanOperator(BaseOperator):
         conn_id: str = MemWalHook.default_conn_name,
         seconds_max: float = 120,
         seconds_per_table_max: float = 90,
-        seconds_apart_max: float = 30,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("doc_md", describe(type(self)))
@@ -72,65 +77,37 @@ class MemWalPlanOperator(BaseOperator):
         self.conn_id = conn_id
         self.seconds_max = seconds_max
         self.seconds_per_table_max = seconds_per_table_max
-        self.seconds_apart_max = seconds_apart_max
 
     def execute(self, context: Context) -> list[str]:
         """Choose the tables that are due."""
-        names = self._read_names()
-        if not names:
-            self.log.info("No table is configured")
-            return []
-        if not is_true(self.due_only):
-            self.log.info("Named by hand, due or not: %s", ", ".join(names))
+        names = list(self.tables)
+        if self.configured_only:
+            try:
+                names = find_configured_tables(self.tables, read_dag_config())
+            except Usage as error:
+                raise AirflowFailException(str(error)) from None
+        if not names or not is_true(self.due_only):
+            self.log.info("Named by hand, due or not: %s", ", ".join(names) or "no table")
             return names
         dag_id, now = context["dag"].dag_id, timezone.utcnow()
-        away = read_away(dag_id)
+        known = read_away(dag_id)
+        away = {name: till for name, till in known.items() if now < till <= now + _LEFT_ALONE}
         arrived = find_triggering_tables(context.get("triggering_asset_events"))
-        tried = [n for n in names if n in away and (n in arrived or not away[n].waits(now))]
-        tried = sorted(tried, key=lambda name: away[name].next_try_at)[:_QUERIES_IN_FLIGHT_MAX]
-        known = [name for name in names if name not in away]
-        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), known, tried))
+        asked = [name for name in names if name in arrived or name not in away]
+        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), asked))
+        left = {name: till for name, till in away.items() if name not in found}
+        for name in set(names) & set(left):
+            self.log.warning("%s: unreachable, left alone till %s", name, left[name])
+        lost = [name for name in asked if found[name].get("unreachable") is True]
+        left |= dict.fromkeys(lost, timezone.utcnow() + _LEFT_ALONE)
+        if left != known:
+            write_away(dag_id, left)
         for name, table in found.items():
             measure_backlog(name, table, context["ti"].stats_tags)
-        left = self._put_off(names, found, away)
-        if left != away:
-            write_away(dag_id, left, timezone.utcnow())
-        due = [name for name in names if name in found and self._is_due(name, found[name])]
-        return sorted(due, key=left.__contains__)
+        due = [name for name in asked if self._is_due(name, found[name])]
+        return sorted(due, key=lost.__contains__)
 
-    def _put_off(
-        self, names: list[str], found: Mapping[str, Status], away: Mapping[str, Away]
-    ) -> dict[str, Away]:
-        """Return the tables that are unreachable now, each with its next try, and log them."""
-        left = {name: table for name, table in away.items() if name not in found}
-        for name in names:
-            if name in left:
-                since, until = map(_show, (left[name].since, left[name].next_try_at))
-                self.log.warning("%s: unreachable since %s, left alone till %s", name, since, until)
-            elif name in found and found[name].get("unreachable") is True:
-                left[name] = put_off(away.get(name), timezone.utcnow())
-            elif name in found and name in away:
-                self.log.info("%s can be reached again", name)
-        return left
-
-    def _read_names(self) -> list[str]:
-        if not self.configured_only:
-            return list(self.tables)
-        try:
-            return find_configured_tables(self.tables, read_dag_config())
-        except Usage as error:
-            raise AirflowFailException(str(error)) from None
-
-    async def _look(
-        self, jobs: JobsEnvironment, names: list[str], apart: list[str]
-    ) -> dict[str, Status]:
-        """Ask for the status of each table; the ones `apart` can't spoil or delay the others."""
-        slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
-        tries = [self._query_one(jobs, name, slots, self.seconds_apart_max) for name in apart]
-        found, *tried = await asyncio.gather(self._query(jobs, names), *tries)
-        return {**found, **dict(zip(apart, tried, strict=True))}
-
-    async def _query(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
+    async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
         """Ask for the status of each table; {"error", "unreachable"} if there is no answer."""
         if not names:
             return {}
@@ -140,20 +117,18 @@ class MemWalPlanOperator(BaseOperator):
             # One table can spoil the answer for all: an unset variable, a store that hangs.
             self.log.warning("%s; looking at the tables one by one", error)
         slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
-        looks = [self._query_one(jobs, n, slots, self.seconds_per_table_max) for n in names]
-        found = dict(zip(names, await asyncio.gather(*looks), strict=True))
-        if all("outcome" not in status for status in found.values()):
-            raise MemWalRetry(f"no table could be looked at: {next(iter(found.values()))['error']}")
-        return found
 
-    async def _query_one(
-        self, jobs: JobsEnvironment, name: str, slots: asyncio.Semaphore, seconds_max: float
-    ) -> Status:
-        async with slots:
-            try:
-                return (await _read_status(jobs, [name], seconds_max))[name]
-            except NoAnswer as error:
-                return {"error": str(error), "unreachable": error.late}
+        async def look(name: str) -> Status:
+            async with slots:
+                try:
+                    return (await _read_status(jobs, [name], self.seconds_per_table_max))[name]
+                except NoAnswer as error:
+                    return {"error": str(error), "unreachable": error.late}
+
+        found = dict(zip(names, await asyncio.gather(*map(look, names)), strict=True))
+        if all("outcome" not in s and not s["unreachable"] for s in found.values()):
+            raise MemWalRetry(f"no table could be looked at: {found[names[0]]['error']}")
+        return found
 
     def _is_due(self, name: str, table: Status) -> bool:
         if table.get("outcome") not in (DONE, PARTIAL):
@@ -169,10 +144,6 @@ class MemWalPlanOperator(BaseOperator):
         return bool(table.get("due"))
 
 
-def _show(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
 async def _read_status(
     jobs: JobsEnvironment, names: Sequence[str], seconds_max: float
 ) -> dict[str, Status]:
@@ -181,3 +152,24 @@ async def _read_status(
     if any(name not in found for name in names):
         raise NoAnswer(str(answer.document.get("error") or "status does not report every table"))
     return found
+
+
+def read_away(dag_id: str) -> dict[str, datetime]:
+    """Read which tables of a DAG are left alone, and till when; none if that makes no sense."""
+    try:
+        return _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
+    except ValidationError:
+        return {}
+
+
+def write_away(dag_id: str, away: dict[str, datetime]) -> None:
+    """Store which tables of a DAG are left alone, and till when."""
+    if away:
+        text = _STORED.dump_json(away, indent=2).decode()
+        Variable.set(_name(dag_id), text, "Tables that memwal could not reach; may be deleted")
+    else:
+        Variable.delete(_name(dag_id))
+
+
+def _name(dag_id: str) -> str:
+    return f"memwal_unreachable_{dag_id}"[:250]

@@ -1,6 +1,6 @@
 """The MemWAL page in Airflow's UI.
 
-`app` serves, `access` guards, `feed` looks at all tables in the background and `details` at what
-somebody asks for, `view_model`, `history`, `alerts` and `plots` turn that into what is shown
-(pure), `actions` starts the backfill DAG, `static/` is the page itself.
+`source` reads which tables there are, `feed` looks at them in the background, `answers` turns what
+`memwal status` and `memwal runs` said into what is shown (pure), `access` guards, `app` serves,
+`static/` is the page itself. Runs are started through Airflow's own API, by whoever looks.
 """

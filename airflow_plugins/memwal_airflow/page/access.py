@@ -1,28 +1,36 @@
-"""Who may see the page, and which requests may change something.
+"""Who may see the page. Nothing can be changed through it.
 
 The guard protects the whole application rather than single routes: pages, data, static files, paths
 that don't exist and routes that are yet to be written all need a user. Airflow mounts a plugin's
-application as it is, without any guard of its own.
+application as it is, without any guard of its own. It accepts its session cookie on any request, so
+one from another site would count as the user's: the guard lets none through that may change
+something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any, Protocol
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A browser sends an unusual header to another site only if that site agrees to it first (a CORS
-# preflight), and this one never does.
-ACTION_HEADER = "x-memwal-action"
 USER_KEY = "memwal.user"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+DAGS = tuple(
+    f"memwal_{name}"
+    for name in (
+        *("merge", "index_catchup", "snapshot", "garbage", "compaction"),
+        *("backfill", "verify", "backup", "rescue"),
+    )
+)
+"""The shipped DAGs, in the order in which the page offers them."""
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -51,18 +59,18 @@ class Access(Protocol):
     def require_view(self, request: Request, user: Any) -> None:
         """Check that the user may see the page."""
 
-    def require_trigger(self, request: Request, user: Any) -> None:
-        """Check that the user may start the backfill DAG."""
+    def list_dags(self, request: Request, user: Any) -> Sequence[str]:
+        """Return those of the shipped DAGs that the user may start."""
 
 
 class AirflowAccess:
     """Airflow's own users and permissions, whichever auth manager is set up.
 
-    Viewing needs the right to see plugins, which Airflow's navigation checks too. Starting a
-    backfill needs the right to create a run of that DAG, as in Airflow's own API.
+    Viewing needs the right to see plugins, which Airflow's navigation checks too. Starting a DAG is
+    left to Airflow's own API, which needs the right to create a run of it.
     """
 
-    def __init__(self, dag_id: str) -> None:
+    def __init__(self) -> None:
         from airflow.api_fastapi.auth.managers.models.resource_details import (
             AccessView,
             DagAccessEntity,
@@ -71,10 +79,22 @@ class AirflowAccess:
 
         self._security = security
         self.require_view: Callable[..., None] = security.requires_access_view(AccessView.PLUGINS)
-        # Queries the database.
-        self.require_trigger: Callable[..., None] = security.requires_access_dag(
-            method="POST", access_entity=DagAccessEntity.RUN, param_dag_id=dag_id
-        )
+        # These query the database.
+        self._requirements: dict[str, Callable[..., None]] = {
+            dag: security.requires_access_dag(
+                method="POST", access_entity=DagAccessEntity.RUN, param_dag_id=dag
+            )
+            for dag in DAGS
+        }
+
+    def list_dags(self, request: Request, user: Any) -> Sequence[str]:
+        """Return those of the shipped DAGs that the user may start."""
+        found = []
+        for dag, require in self._requirements.items():
+            with suppress(HTTPException):
+                require(request, user)
+                found.append(dag)
+        return found
 
     async def user(self, request: Request) -> Any:
         """The user of the bearer token, else of Airflow's session cookie."""
@@ -83,15 +103,11 @@ class AirflowAccess:
 
 
 class Guard:
-    """Lets a request through to `app` if its user may see the page, and refuses it otherwise.
+    """Lets a request through to `app` if it only reads and its user may see the page."""
 
-    Requests that may change something must also come from the page itself.
-    """
-
-    def __init__(self, app: ASGIApp, access: Access, base_url: str) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
-        self._base_url = base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check and serve a request, as ASGI has it."""
@@ -107,7 +123,7 @@ class Guard:
             user = await self._access.user(request)
             await run_in_threadpool(self._access.require_view, request, user)
             if request.method not in _SAFE_METHODS:
-                refuse_cross_site(request.headers, list_origins(request, self._base_url))
+                raise HTTPException(405, "the page only reads")
         except HTTPException as error:
             await _refuse(request, error)(scope, receive, guarded)
             return
@@ -137,41 +153,3 @@ def _add_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def list_origins(request: Request, base_url: str) -> frozenset[str]:
-    """Return this server's `scheme://host:port`, only that of `[api] base_url` if it is set.
-
-    Otherwise the request's own host counts, with both schemes, since a proxy that terminates TLS
-    may not say so. That is weaker: a request can claim any host.
-    """
-    public = urlsplit(base_url.lower())
-    if public.scheme and public.netloc:
-        # As a browser writes it: without the scheme's default port.
-        port = {"http": ":80", "https": ":443"}.get(public.scheme, "")
-        return frozenset({f"{public.scheme}://{public.netloc.removesuffix(port)}"})
-    host = request.headers.get("host", "").lower()
-    return frozenset({f"http://{host}", f"https://{host}"} if host else ())
-
-
-def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
-    """Raise HTTPException unless a request that changes something comes from the page itself.
-
-    Airflow's session cookie is accepted on any request, so the cookie alone proves nothing. All of
-    these checks have to pass; a request that does not show where it comes from is refused.
-    """
-    if headers.get(ACTION_HEADER) != "1":
-        raise HTTPException(403, f"refused: no {ACTION_HEADER} header")
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise HTTPException(415, "refused: the body has to be application/json")
-    site = headers.get("sec-fetch-site")
-    origin = headers.get("origin")
-    if site is not None and site != "same-origin":
-        raise HTTPException(403, f"refused: a {site} request")
-    if origin is not None and origin.lower() not in origins:
-        raise HTTPException(
-            403, "refused: the request comes from another origin than [api] base_url, or its host"
-        )
-    if site is None and origin is None:
-        raise HTTPException(403, "refused: neither Origin nor Sec-Fetch-Site is given")

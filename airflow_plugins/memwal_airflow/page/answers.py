@@ -1,198 +1,201 @@
-"""Reads the documents of `memwal status --json` and `memwal runs --json`."""
+"""What the page shows of a table: what `memwal status` and `memwal runs` reported, and when."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
+from memwal.errors import MemWalError, find_code
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
-from memwal.report import DONE, HELD, NOTHING_TO_DO, LeaseReport, RunRecord
-from memwal_airflow.hooks.redaction import Redactor
+from memwal.trouble import find_entry
+from memwal_airflow.operators.task_runs import build_task_paths
 from memwal_airflow.processes.process import Output, read_messages
 
-SHARDS_KEPT_MAX = 5_000
-WELL = (DONE, NOTHING_TO_DO)
+Json = dict[str, Any]
 
-# A run record in JSON's form, checked by RunRecord.
-Run = Mapping[str, Any]
+# Worst first.
+STATES = BROKEN, UNREACHABLE, UNKNOWN, ATTENTION, OK = (
+    *("broken", "unreachable", "unknown", "attention", "ok"),
+)
+
+SHARDS_SHOWN_MAX = 1_000
+_TREND_RUNS_MAX = 12
+_NOTHING = StatusTableReport(table="", outcome="")
+_BULKY = {"shards", "indexes", "checkpoints", "cursors", "attention", "warnings", "due_reasons"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
     """What is known of one table.
 
-    `status` and `runs` are from the last good look, whatever came later. `error` is what went wrong
-    in the newest look, None if it went well; `error_since` is the time of the first failed look in
-    the current row of failures. `unreadable`: memwal answered that the table can't be read.
-    `unreachable_since`: its store has not answered since then. `next_try_at`: the table is left
-    alone until then. `broken_since` is the time of the first look that found a broken shard.
-    `num_shards` counts those that `status` leaves out, too.
-    `freshness_seconds` is the configured freshness target.
+    `status` and `runs` are of the last look that was answered, at `status_at`. `error` is why the
+    newest look was not, `error_since` the time of the first in the current row of these;
+    `unreachable`: memwal answered that the table's store does not. It is left alone until
+    `next_try_at`.
     """
 
     name: str
     uri: str | None = None
     status: StatusTableReport | None = None
     status_at: datetime | None = None
-    num_shards: int | None = None
-    runs: tuple[Run, ...] = ()
-    runs_unreadable: int = 0
+    runs: tuple[Json, ...] = ()
     runs_error: str | None = None
+    runs_unreadable: int = 0
     error: str | None = None
-    error_at: datetime | None = None
     error_since: datetime | None = None
-    broken_since: datetime | None = None
-    unreadable: bool = False
-    unreachable_since: datetime | None = None
+    unreachable: bool = False
     next_try_at: datetime | None = None
     looking: bool = False
-    freshness_seconds: float | None = None
-
-    @property
-    def oldest_pending_at(self) -> datetime | None:
-        """When the oldest pending generation was flushed; None if there is none, or if unknown."""
-        return None if self.status is None else self.find_time(self.status.oldest_pending_seconds)
-
-    def find_time(self, seconds: float | None) -> datetime | None:
-        """When it was that many seconds before the last good look; None for nothing."""
-        return self.status_at - timedelta(seconds=seconds) if seconds and self.status_at else None
 
 
 class Unclear(Exception):
     """The answer is not the document that was expected."""
 
 
-def read_tables(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
-    """Read the tables of a report, by name. Raises Unclear."""
-    try:
-        document = json.loads(stdout)
-        found = {table["table"]: table for table in document["tables"]}
-        if document["job"] == job and all(isinstance(name, str) for name in found):
-            return found
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    raise Unclear(f"the answer is not a {job} report")
-
-
-def read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
-    """Read the tables of an answer. Raises Unclear, which says what came instead."""
+def read_answer(output: Output, job: str) -> dict[str, Json]:
+    """Read the tables of an answer, by name. Raises Unclear, which says what came instead."""
     if output.why is not None:
         raise Unclear(output.why)
     try:
-        return read_tables(output.stdout, job)
-    except Unclear as unclear:
-        lines = read_messages(output.stderr.decode(errors="replace"))
-        if output.exit_code and lines:
-            raise Unclear(f"memwal {job} (exit code {output.exit_code}): {lines[-1]}") from None
-        raise unclear from None
+        document = json.loads(output.stdout)
+        found = {str(table["table"]): dict(table) for table in document["tables"]}
+        if document["job"] == job:
+            return found
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    lines = read_messages(output.stderr.decode(errors="replace"))
+    said = lines[-1] if output.exit_code and lines else f"the answer is not a {job} report"
+    raise Unclear(f"memwal {job} (exit code {output.exit_code}): {said}")
 
 
-def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
+def add_status(look: Look, table: Mapping[str, Any], now: datetime) -> Look:
     """Return the look updated with a status answer."""
     try:
         status = StatusTableReport.model_validate(table)
     except ValidationError as error:
-        return add_error(look, f"status not understood: {explain(error)}", now, secrets)
-    if status.version is None:
-        text = status.error or f"status {status.outcome}"
-        if status.unreachable:
-            return add_unreachable(look, text, now, secrets)
-        return replace(add_error(look, text, now, secrets), unreadable=True)
-    kept = status.shards[:SHARDS_KEPT_MAX]
-    cleaned = {
-        "shards": tuple(s.model_copy(update={"error": secrets.clean(s.error)}) for s in kept),
-        "error": secrets.clean(status.error),
-        "warnings": tuple(secrets.clean(text) for text in status.warnings),
-        "backup": status.backup
-        and status.backup.model_copy(update={"error": secrets.clean(status.backup.error)}),
-    }
-    return replace(
-        look,
-        status=status.model_copy(update=cleaned),
-        status_at=now,
-        num_shards=len(status.shards),
-        uri=secrets.clean(status.uri) or look.uri,
-        error=None,
-        error_at=None,
-        error_since=None,
-        broken_since=(look.broken_since or now) if status.error else None,
-        unreadable=False,
-        unreachable_since=None,
-    )
+        problem = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        return add_error(look, f"status not understood: {place}: {problem['msg']}", now)
+    if status.unreachable:
+        text = status.error or "the store gives no answer"
+        return replace(add_error(look, text, now), unreachable=True)
+    known: dict[str, Any] = {"uri": status.uri or look.uri, "status": status, "status_at": now}
+    return replace(look, **known, error=None, error_since=None, unreachable=False)
 
 
-def is_broken(shard: ShardStatusReport) -> bool:
-    """Whether memwal could not make sense of the shard."""
-    return shard.outcome not in WELL
-
-
-def read_lease(status: StatusTableReport, now: datetime) -> LeaseReport | None:
-    """Return the newest claim, marked as expired if it has run out since the look."""
-    lease = status.lease
-    expires = parse_time(lease.expires_at) if lease else None
-    if lease is None or lease.state != HELD or expires is None or expires > now:
-        return lease
-    return lease.model_copy(update={"state": "expired"})
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Parse an ISO time with a zone; None for anything else."""
-    try:
-        time = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return time if time is not None and time.tzinfo is not None else None
-
-
-def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
-    """Return the look updated with a runs answer; unreadable records are counted, not shown."""
-    runs, unreadable = read_runs(table, secrets)
-    error = table.get("error")
-    return replace(
-        look,
-        runs=runs if table.get("runs") is not None else look.runs,
-        runs_unreadable=unreadable,
-        runs_error=secrets.clean(str(error)) if error else None,
-    )
-
-
-def read_runs(table: Mapping[str, Any], secrets: Redactor) -> tuple[tuple[Run, ...], int]:
-    """Return the records of a runs answer, and how many documents can't be understood."""
-    runs = []
-    unclear = 0
+def add_runs(look: Look, table: Mapping[str, Any]) -> Look:
+    """Return the look updated with a runs answer; without records, those known before stay."""
     found = table.get("runs")
-    for record in found if isinstance(found, list) else []:
-        try:
-            run = RunRecord.model_validate(record)
-        except ValidationError:
-            unclear += 1
-            continue
-        runs.append({**run.model_dump(mode="json"), "error": secrets.clean(run.error)})
-    unreadable = table.get("unreadable")
-    return tuple(runs), unclear + (unreadable if isinstance(unreadable, int) else 0)
+    return replace(
+        look,
+        runs=tuple(found) if isinstance(found, list) else look.runs,
+        runs_error=table.get("error"),
+        runs_unreadable=table.get("unreadable") or 0,
+    )
 
 
-def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
-    """Return the look updated after a failure; the last good data stay."""
-    failed = replace(look, error=secrets.clean(text), error_at=now)
-    failed = replace(failed, error_since=look.error_since or now)
-    return replace(failed, unreadable=False, unreachable_since=None)
+def add_error(look: Look, text: str, now: datetime) -> Look:
+    """Return the look updated after one without an answer; the last good data stay."""
+    since = look.error_since or now
+    return replace(look, error=text, error_since=since, unreachable=False)
 
 
-def add_unreachable(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
-    """Return the look updated after the table's store gave no answer."""
-    failed = add_error(look, text, now, secrets)
-    return replace(failed, unreachable_since=look.unreachable_since or now)
+def find_state(look: Look) -> str:
+    """The table's state in one word, as `memwal status` tells it."""
+    if look.unreachable:
+        return UNREACHABLE
+    if look.error is not None or look.status is None:
+        return UNKNOWN
+    if look.status.error is not None:
+        return BROKEN
+    return ATTENTION if look.status.attention else OK
 
 
-def explain(error: ValidationError) -> str:
-    """Return the first problem, with its place in the document."""
-    problem = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    text = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {text}" if place else text
+def list_alerts(look: Look) -> list[Json]:
+    """List what is wrong, the worst first, each with what to do about it, as far as known."""
+    status, name = look.status or _NOTHING, look.name
+    found: list[Json] = []
+
+    def add(state: str, text: str, do: str | None, since: datetime | None = None) -> None:
+        found.append({"state": state, "text": text, "do": do, "since": iso(since)})
+
+    if look.error is not None:
+        add(find_state(look), look.error, find_advice(look.error, name), look.error_since)
+    if status.error is not None:
+        add(BROKEN, status.error, find_advice(status.error, name))
+    for needed in status.attention:
+        # Without a command it only counts the warnings, which follow.
+        if needed.command is not None:
+            add(ATTENTION, needed.what, f"`{needed.command}`")
+    for text in status.warnings:
+        add("warning", text, find_advice(text, name))
+    return found
+
+
+def find_advice(text: str, table: str) -> str | None:
+    """What to do about a message, by its code, with the table's name in the commands."""
+    try:
+        return find_entry(find_code(text)).do.replace("TABLE", shlex.quote(table))
+    except MemWalError:  # it has no code, or this installation no page about codes
+        return None
+
+
+def show_line(look: Look) -> Json:
+    """Show one table as a line of the list."""
+    status = look.status or _NOTHING
+    alerts = list_alerts(look)
+    backlogs = [run.get("backlog") or {} for run in reversed(look.runs[:_TREND_RUNS_MAX])]
+    trend = [b.get(f"generations_{when}") for b in backlogs for when in ("before", "after")]
+    return {
+        **status.model_dump(mode="json", exclude=_BULKY),
+        "name": look.name,
+        "uri": look.uri,
+        "state": find_state(look),
+        "why": [alert["text"] for alert in alerts[:3]],
+        "looked_at": iso(look.status_at),
+        "looking": look.looking,
+        "problem": look.error,
+        "problem_since": iso(look.error_since),
+        "next_try_at": iso(look.next_try_at),
+        "last_run": look.runs[0] if look.runs else None,
+        "trend": [generations for generations in trend if generations is not None],
+    }
+
+
+def show_table(look: Look) -> Json:
+    """Show everything about one table; of very many shards, those that matter most."""
+    status = look.status or _NOTHING
+    shards = sorted(status.shards, key=_rank)[:SHARDS_SHOWN_MAX]
+    lists = {"indexes", "checkpoints", "cursors"}
+    return {
+        **show_line(look),
+        **status.model_dump(mode="json", include=lists),
+        "alerts": list_alerts(look),
+        "num_shards": len(status.shards),
+        "shards": [shard.model_dump(mode="json") for shard in shards],
+        "runs": [_show_run(run) for run in look.runs],
+        "runs_error": look.runs_error,
+        "runs_unreadable": look.runs_unreadable,
+    }
+
+
+def _rank(shard: ShardStatusReport) -> tuple[bool, bool, int, str]:
+    is_well = shard.error is None and not shard.stuck and not shard.holes
+    return is_well, not shard.abandoned, -len(shard.pending_generations), shard.shard_id
+
+
+def _show_run(run: Json) -> Json:
+    """Show a run record, with the addresses of the task that started it, below Airflow's root."""
+    task = run.get("airflow")
+    return {**run, "airflow": {**task, **build_task_paths(task, "")} if task else None}
+
+
+def iso(time: datetime | None) -> str | None:
+    """Format a time as ISO text, to the millisecond; None for None."""
+    return None if time is None else time.isoformat(timespec="milliseconds")

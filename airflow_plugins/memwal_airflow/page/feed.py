@@ -1,33 +1,31 @@
 """Looks at the tables in the background, so that no request ever waits for a store.
 
-A request gets what the feed knows and, if that is old, starts another look without waiting for it.
-Threads start when somebody looks and end when nothing is left to do. Healthy tables are looked at
-in batches, since starting memwal costs more than reading a small table. From then on, a table that
-made its batch fail is looked at alone, and tables whose store does not answer are looked at
-together: less and less often, and never by more than one thread, so that the others are not held
-up.
+A request gets what is known and, if that is old, starts another look without waiting for it. There
+are two lanes, each a thread while it has work. One looks at the tables that answered last time,
+many with one command. The other looks at those that did not, less and less often, so that they hold
+up nobody else: together where memwal said that their stores are unreachable, else one by one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from memwal.errors import Usage
+from memwal_airflow.hooks.redaction import change_texts
 from memwal_airflow.page.answers import (
+    Json,
     Look,
     Unclear,
     add_error,
     add_runs,
     add_status,
-    add_unreachable,
     read_answer,
 )
 from memwal_airflow.page.source import Missing, Order
-from memwal_airflow.processes.process import Output, Runner
+from memwal_airflow.processes.process import Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +35,11 @@ class FeedLimits:
     refresh_seconds: float = 30.0
     seconds_max: float = 60.0
     tables_max: int = 500
-    batch_tables_max: int = 8
-    threads_max: int = 2
-    stdout_bytes_max: int = 32 << 20
+    # As many as one command reads at a time, so that it takes as long as its slowest table.
+    batch_tables_max: int = 16
+    stdout_bytes_max: int = 64 << 20
     runs_max: int = 100
-    refresh_pause_seconds_min: float = 5.0
+    refresh_pause_seconds: float = 5.0
     backoff_seconds_max: float = 600.0
 
 
@@ -65,32 +63,8 @@ class Seen:
     missing: Missing | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _History:
-    """When a table was last looked at, and how many looks in a row have failed.
-
-    `spoils`: memwal gave no answer at all, and would not for other tables in the same batch either.
-    """
-
-    queried: float = float("-inf")
-    failures: int = 0
-    spoils: bool = False
-
-
-_NEVER = _History()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Batch:
-    names: tuple[str, ...]
-    apart: bool
-
-
 class Feed:
-    """Knows the tables as of their last look.
-
-    Every method returns at once, and may be called from any thread.
-    """
+    """Knows the tables as of their last look. Every method returns at once, in any thread."""
 
     def __init__(
         self, source: Callable[[], Order], runner: Runner, clock: Clock, limits: FeedLimits
@@ -99,294 +73,186 @@ class Feed:
         self._runner = runner
         self._clock = clock
         self.limits = limits
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._order = Order()
         self._looks: dict[str, Look] = {}
-        self._history: dict[str, _History] = {}
+        self._failures: dict[str, int] = {}
         self._left_out = 0
-        self._planned: float | None = None
         self._planned_at: datetime | None = None
-        self._plan_waits = False
-        self._planning = False
-        self._requested: float | None = None
-        self._batches: deque[_Batch] = deque()
-        self._apart_runs = False
-        self._threads = 0
+        self._running: set[str] = set()
+        self._begun: dict[str, float] = {}
+        self._asked = float("-inf")
         self._closed = False
 
     def seen(self) -> Seen:
         """Return what is known now, and start a look if that is old."""
         with self._lock:
-            self._wake_if_old()
+            self._start_lanes()
             return Seen(
                 looks=tuple(self._looks.values()),
                 problem=self._order.problem,
                 planned_at=self._planned_at,
                 tables_left_out=self._left_out,
-                busy=self._threads > 0,
+                busy=bool(self._running),
                 missing=self._order.missing,
             )
 
-    def look(self, name: str) -> Look | None:
-        """Return one table, None if it is not configured; starts a look if needed."""
+    def refresh(self) -> None:
+        """Look at all tables, however new the data are; not again right after such a request."""
         with self._lock:
-            self._wake_if_old()
-            return self._looks.get(name)
-
-    def ask_refresh(self, name: str | None = None) -> float:
-        """Look at one table or all, however new the data are.
-
-        Returns 0, or how many seconds to wait if there was a request just before.
-        """
-        now = self._clock.monotonic()
-        with self._lock:
-            if self._requested is not None:
-                wait = self._requested + self.limits.refresh_pause_seconds_min - now
-                if wait > 0:
-                    return wait
-            self._requested = now
-            for known in [name] if name is not None else list(self._history):
-                history = self._history.get(known, _NEVER)
-                self._history[known] = replace(history, queried=_NEVER.queried)
-            self._plan_waits = True
-            self._wake()
-            return 0.0
+            now = self._clock.monotonic()
+            if now - self._asked >= self.limits.refresh_pause_seconds:
+                self._asked = now
+                self._begun.clear()
+                for name, look in self._looks.items():
+                    self._looks[name] = replace(look, next_try_at=None)
+                self._start_lanes()
 
     def close(self) -> None:
-        """End running commands and start no more."""
+        """End the running commands and start no more."""
         with self._lock:
             self._closed = True
-            self._batches.clear()
-            self._plan_waits = False
         self._runner.close()
 
-    def _wake_if_old(self) -> None:
+    def _start_lanes(self) -> None:
+        failing = frozenset(self._failures)
+        self._start("well", lambda: self._look_at_well(failing))
+        self._start_failing()
+
+    def _start_failing(self) -> None:
+        now = self._clock.now()
+        looks = (self._looks[name] for name in self._failures)
+        due = [look for look in looks if (look.next_try_at or now) <= now]
+        if due:
+            self._start("failing", lambda: self._look_at_failing(due))
+
+    def _start(self, lane: str, work: Callable[[], None]) -> None:
+        """Start a lane that is not running and has not for a while. The caller holds the lock."""
         now = self._clock.monotonic()
-        old = self._planned is None or now - self._planned >= self.limits.refresh_seconds
-        if old and not self._planning:
-            self._plan_waits = True
-            self._wake()
+        age = now - self._begun.get(lane, float("-inf"))
+        if self._closed or lane in self._running or age < self.limits.refresh_seconds:
+            return
+        self._running.add(lane)
+        self._begun[lane] = now
+        name = f"memwal-page-{lane}"
+        threading.Thread(target=self._work, args=(lane, work), name=name, daemon=True).start()
 
-    def _wake(self) -> None:
-        """Start enough threads for the waiting work. The caller holds the lock."""
-        waiting = len(self._batches) + (1 if self._plan_waits else 0)
-        free = 0 if self._closed else self.limits.threads_max - self._threads
-        for _ in range(min(waiting, free)):
-            self._threads += 1
-            threading.Thread(target=self._work, name="memwal-page-feed", daemon=True).start()
-
-    def _work(self) -> None:
-        """Do the waiting work until there is none."""
-        while True:
-            with self._lock:
-                task = self._next()
-                if task is None:
-                    self._threads -= 1
-                    return
-            try:
-                task()
-            except Exception as error:
-                self._show_fault(error)
-
-    def _next(self) -> Callable[[], None] | None:
-        """Return the next thing to do: a plan, else a batch of good tables, else one kept apart."""
-        if self._closed:
-            return None
-        if self._plan_waits and not self._planning:
-            self._plan_waits = False
-            self._planning = True
-            return self._plan
-        for batch in self._batches:
-            if not batch.apart:
-                self._batches.remove(batch)
-                return lambda: self._look_at(batch)
-        if self._batches and not self._apart_runs:
-            apart = self._batches.popleft()
-            self._apart_runs = True
-            return lambda: self._look_at(apart)
-        return None
-
-    def _show_fault(self, error: Exception) -> None:
-        """Show a fault of the feed itself; the thread goes on."""
-        with self._lock:
-            text = f"the page's look at the tables failed: {type(error).__name__}"
-            self._order = replace(self._order, problem=text)
-
-    def _plan(self) -> None:
-        """Read the configuration and queue the tables whose data are old."""
+    def _work(self, lane: str, work: Callable[[], None]) -> None:
         try:
-            order = self._source()
+            work()
+        except Exception as error:
+            text = f"the page's look at the tables failed: {type(error).__name__}"
             with self._lock:
-                self._take_over(order)
-                self._queue_old()
-                self._wake()
+                self._order = replace(self._order, problem=text)
         finally:
             with self._lock:
-                self._planning = False
-                self._planned = self._clock.monotonic()
-                self._planned_at = self._clock.now()
+                self._running.discard(lane)
+
+    def _look_at_well(self, failing: Collection[str]) -> None:
+        order = self._source()
+        with self._lock:
+            self._take_over(order)
+            names = [name for name in self._looks if name not in failing]
+        for batch in self._split(names):
+            self._look_at(batch)
+        with self._lock:
+            if not self._failures.keys().isdisjoint(names):
+                self._begun.pop("failing", None)
+                self._start_failing()
+
+    def _look_at_failing(self, due: Sequence[Look]) -> None:
+        for batch in self._split([look.name for look in due if look.unreachable]):
+            self._look_at(batch)
+        for look in due:
+            if not look.unreachable:
+                self._look_at([look.name])
+
+    def _split(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
+        size = self.limits.batch_tables_max
+        return (names[start : start + size] for start in range(0, len(names), size))
 
     def _take_over(self, order: Order) -> None:
+        """Take over which tables there are; if that can't be read, what is known stays."""
+        self._planned_at = self._clock.now()
         if order.jobs is None:
-            # Nothing can be read now; what is known stays, and shows its age.
             self._order = replace(self._order, problem=order.problem)
             return
         names = list(order.tables)[: self.limits.tables_max]
         self._left_out = len(order.tables) - len(names)
         before, self._order = self._order.tables, order
         # A name whose address has changed is a different table, of which nothing is known yet.
+        known = {name: self._looks.get(name) for name in names}
         self._looks = {
-            name: self._looks[name]
-            if name in self._looks and before.get(name) == order.tables[name]
+            name: look
+            if look is not None and before.get(name) == order.tables[name]
             else Look(name=name, uri=order.tables[name])
-            for name in names
+            for name, look in known.items()
         }
-        targets = order.freshness_seconds
-        self._change(names, lambda look: replace(look, freshness_seconds=targets.get(look.name)))
-        self._history = {name: self._history[name] for name in names if name in self._history}
+        self._failures = {name: n for name, n in self._failures.items() if name in self._looks}
 
-    def _queue_old(self) -> None:
-        now = self._clock.monotonic()
-        due = [
-            name
-            for name, look in self._looks.items()
-            if not look.looking and self._due_at(name) <= now
-        ]
-        due.sort(key=lambda name: self._known(name).queried)
-        groups: dict[tuple[bool, str], list[str]] = {}
-        for name in due:
-            groups.setdefault(self._choose_group(name), []).append(name)
-        size = self.limits.batch_tables_max
-        for (apart, _), names in groups.items():
-            for start in range(0, len(names), size):
-                self._queue(_Batch(names=tuple(names[start : start + size]), apart=apart))
-
-    def _choose_group(self, name: str) -> tuple[bool, str]:
-        """Return whether a table is looked at apart, and a key that its group has in common."""
-        history = self._known(name)
-        if history.failures:
-            return True, name if history.spoils else ""
-        # A new table shows nothing before its first answer, and its store may give none: so new
-        # tables are grouped by store.
-        return False, "" if name in self._history else _find_place(self._looks[name].uri or "")
-
-    def _known(self, name: str) -> _History:
-        return self._history.get(name, _NEVER)
-
-    def _due_at(self, name: str) -> float:
-        """Return when to look next: less and less often if the table keeps failing."""
-        history = self._known(name)
-        # A plan is made every `refresh_seconds`; with half of that, those of the last plan are due.
-        wait = self.limits.refresh_seconds * 0.5
-        if history.failures:
-            backoff = self.limits.refresh_seconds * 2.0 ** min(history.failures - 1, 20)
-            wait = min(backoff, self.limits.backoff_seconds_max)
-        return history.queried + wait
-
-    def _queue(self, batch: _Batch) -> None:
-        self._batches.append(batch)
-        self._change(batch.names, lambda look: replace(look, looking=True))
-
-    def _look_at(self, batch: _Batch) -> None:
-        """Query the tables of a batch, and store the answers."""
+    def _look_at(self, names: Sequence[str]) -> None:
+        """Ask for the status and the runs of these tables, and store the answers."""
         with self._lock:
-            order = self._order
+            order, now = self._order, self._clock.now()
+        if self._closed:
+            return
+        self._change(names, lambda look: replace(look, looking=True))
         try:
-            failed = self._ask_status(batch, order)
-            silent = self._find_unreachable(batch.names)
-            there = tuple(name for name in batch.names if name not in failed | silent)
-            if there:
-                failed |= self._ask_runs(there, order)
-            with self._lock:
-                self._settle(batch, failed, silent)
-        finally:
-            with self._lock:
-                if batch.apart:
-                    self._apart_runs = False
-                queued = {name for waiting in self._batches for name in waiting.names}
-                done = set(batch.names) - queued
-                self._change(done, lambda look: replace(look, looking=False))
-
-    def _find_unreachable(self, names: Iterable[str]) -> frozenset[str]:
-        with self._lock:
-            known = (self._looks.get(name) for name in names)
-            return frozenset(look.name for look in known if look and look.unreachable_since)
-
-    def _settle(self, batch: _Batch, failed: frozenset[str], silent: frozenset[str]) -> None:
-        """Record which tables failed, and queue another try for each of them, alone.
-
-        A failed table that was alone already gets none, nor do the `silent` ones, which are
-        unreachable.
-        """
-        now, today = self._clock.monotonic(), self._clock.now()
-        tries: dict[str, datetime] = {}
-        for name in batch.names:
-            failures = self._known(name).failures + 1 if name in failed | silent else 0
-            self._history[name] = _History(queried=now, failures=failures, spoils=name in failed)
-            if failures:
-                tries[name] = today + timedelta(seconds=self._due_at(name) - now)
-        self._change(batch.names, lambda look: replace(look, next_try_at=tries.get(look.name)))
-        if failed and len(batch.names) > 1:
-            for name in batch.names:
-                if name in failed and name in self._looks and not self._closed:
-                    self._queue(_Batch(names=(name,), apart=True))
-            self._wake()
-
-    def _ask_status(self, batch: _Batch, order: Order) -> frozenset[str]:
-        """Store the status of each table, and return the names of those without an answer.
-
-        A table that memwal reports as broken does have an answer.
-        """
-        output = self._run(order, "status", ["--json"], batch.names)
-        try:
-            tables = read_answer(output, "status")
+            found = self._ask(order, "status", [], names)
+            missing: Json = {}
         except Unclear as unclear:
-            # Any of several may be to blame: no table is shown as failed before a look at it alone.
-            if len(batch.names) == 1 or not output.started:
-                self._fail(batch.names, str(unclear), order, late=output.late)
-            return frozenset(batch.names)
-        silent = frozenset(name for name in batch.names if name not in tables)
-        self._fail(silent, "memwal said nothing about this table", order)
-        now = self._clock.now()
-        self._change(tables, lambda look: add_status(look, tables[look.name], now, order.redactor))
-        return silent
+            found, missing = {}, {name: str(unclear) for name in names}
+        there = [name for name in names if name in found and not found[name].get("unreachable")]
+        runs: dict[str, Json] = {}
+        if there:
+            try:
+                runs = self._ask(order, "runs", [f"--limit={self.limits.runs_max}"], there)
+            except Unclear as unclear:
+                runs = {name: {"error": str(unclear)} for name in there}
 
-    def _ask_runs(self, names: tuple[str, ...], order: Order) -> frozenset[str]:
-        """Store the run records of each table, and return the names that need a look alone."""
-        limit = f"--limit={self.limits.runs_max}"
-        output = self._run(order, "runs", [limit, "--json"], names)
-        try:
-            tables = read_answer(output, "runs")
-        except Unclear as unclear:
-            if output.why is not None and len(names) > 1:
-                return frozenset(names)
-            tables = {name: {"error": str(unclear)} for name in names}
-        self._change(tables, lambda look: add_runs(look, tables[look.name], order.redactor))
-        return frozenset(names) if output.why is not None else frozenset()
+        def settle(look: Look) -> Look:
+            if look.name not in found:
+                text = missing.get(look.name, "memwal said nothing about this table")
+                return add_error(look, str(order.redactor.clean(text)), now)
+            look = add_status(look, found[look.name], now)
+            return add_runs(look, runs[look.name]) if look.name in runs else look
 
-    def _run(
-        self, order: Order, command: str, options: Sequence[str], names: Sequence[str]
-    ) -> Output:
+        self._change(names, settle)
+        self._change(names, lambda look: self._plan_next(replace(look, looking=False), now))
+
+    def _plan_next(self, look: Look, now: datetime) -> Look:
+        """Say when to look at a table next that gave no answer: later each time.
+
+        After a command that failed it is at once, alone: any table of it may have been to blame.
+        """
+        if look.error is None:
+            self._failures.pop(look.name, None)
+            return replace(look, next_try_at=None)
+        failures = self._failures[look.name] = self._failures.get(look.name, 0) + 1
+        tries, limits = failures if look.unreachable else failures - 1, self.limits
+        wait = min(limits.refresh_seconds * 2.0 ** (tries - 1), limits.backoff_seconds_max)
+        return replace(look, next_try_at=now + timedelta(seconds=wait if tries else 0.0))
+
+    def _ask(
+        self, order: Order, job: str, options: Sequence[str], names: Sequence[str]
+    ) -> dict[str, Json]:
+        """Run one command, and return its tables without secrets. Raises Unclear."""
         try:
-            argv, environment = order.command(command, options, names)
+            argv, environment = order.command(job, [*options, "--json"], names)
         except Usage as error:
-            return Output(why=str(error))
+            raise Unclear(str(error)) from None
         limits = self.limits
-        return self._runner.run(argv, environment, limits.seconds_max, limits.stdout_bytes_max)
+        output = self._runner.run(argv, environment, limits.seconds_max, limits.stdout_bytes_max)
+        found = read_answer(output, job)
 
-    def _fail(self, names: Iterable[str], text: str, order: Order, *, late: bool = False) -> None:
-        now, add = self._clock.now(), add_unreachable if late else add_error
-        self._change(names, lambda look: add(look, text, now, order.redactor))
+        def clean(text: str) -> str:
+            return str(order.redactor.clean(text))
 
-    def _change(self, names: Iterable[str], change: Callable[[Look], Look]) -> None:
+        return {name: change_texts(table, clean) for name, table in found.items()}
+
+    def _change(self, names: Sequence[str], change: Callable[[Look], Look]) -> None:
         """Change what is known of the tables, those that are still configured."""
         with self._lock:
             for name in names:
                 if name in self._looks:
                     self._looks[name] = change(self._looks[name])
-
-
-def _find_place(uri: str) -> str:
-    """Return the bucket or namespace of an address; the same for all local folders."""
-    parts = uri.split("/")
-    return parts[2] if "://" in uri else parts[0].partition(":")[0]

@@ -35,7 +35,6 @@ class Order:
     missing: Missing | None = None
     redactor: Redactor = field(default_factory=Redactor)
     jobs: JobsEnvironment | None = field(default=None, repr=False)
-    freshness_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def command(
         self, name: str, options: Sequence[str], tables: Sequence[str]
@@ -66,21 +65,7 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         missing=None if config.tables else _describe_missing(jobs.config_file),
         redactor=Redactor(_secrets(config, jobs)),
         jobs=jobs,
-        freshness_seconds=_find_targets(config),
     )
-
-
-def _find_targets(config: Config) -> dict[str, float]:
-    """The freshness targets of the tables that have one."""
-    found = {}
-    for name in config.tables:
-        try:
-            seconds = resolve_table(name, config, {}, os.environ).settings.freshness
-        except Usage:
-            continue
-        if seconds is not None:
-            found[name] = seconds
-    return found
 
 
 def _describe_missing(config_file: str | None) -> Missing:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import ctypes
 import json
 import os
 import selectors
 import signal
 import subprocess
-import threading
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic as read_monotonic
+from typing import TypeVar
+
+from memwal.text import one_line
 
 _CHUNK_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 8 << 10
+_LINE_BYTES_MAX = 256 << 10
+_TICK_SECONDS = 0.5
 _TERM_GRACE_SECONDS = 2.0
-_LATE = "late"
+_JOB_GRACE_SECONDS = 25.0
+"""A job that is told to end finishes the commit in hand, and gives its lease back."""
+_PR_SET_PDEATHSIG = 1
+_LATE, _CLOSED = "no answer", "was told to end"
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+Found = TypeVar("Found")
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +51,15 @@ class Output:
 
 
 class Runner:
-    """Starts commands, and can end all that are running. Thread-safe."""
+    """Runs commands, in any number of threads, and can end all that are running."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._running: set[int] = set()
         self._closed = False
+
+    def close(self) -> None:
+        """End everything that is running and start nothing more; a signal handler may call it."""
+        self._closed = True
 
     def run(
         self,
@@ -49,56 +67,44 @@ class Runner:
         environment: Mapping[str, str],
         seconds_max: float,
         stdout_bytes_max: int,
+        say: Say | None = None,
     ) -> Output:
         """Run to the end, the deadline or the byte limit; never raises for what the command does.
 
-        The command gets its own process group, so that whatever it starts ends with it.
+        The command gets its own process group, so that whatever it starts ends with it. With `say`
+        it is a job: its output goes there line by line, it has time to give its lease back, and it
+        is told to end as well when this process dies.
         """
+        if self._closed:
+            return Output(why=_CLOSED, started=False)
         try:
-            process = self._start(argv, environment)
-        except OSError as error:
-            text = f"can't start {argv[0]}: {error.strerror or error}"
-            return Output(why=text, started=False)
-        stdout, stderr = bytearray(), bytearray()
-        try:
-            deadline = self._monotonic() + seconds_max
-            why = self._read(process, stdout, stderr, deadline, stdout_bytes_max)
-            late = why == _LATE
-            if late:
-                why = f"no answer within {seconds_max:g} s"
-        finally:
-            end_group(process)
-            with self._lock:
-                self._running.discard(process.pid)
-        code = None if why else process.returncode
-        return Output(
-            stdout=bytes(stdout), stderr=bytes(stderr), exit_code=code, why=why, late=late
-        )
-
-    def close(self) -> None:
-        """End everything that is running and start nothing more."""
-        with self._lock:
-            self._closed = True
-            running = tuple(self._running)
-        for group in running:
-            _signal(group, signal.SIGKILL)
-
-    def _start(
-        self, argv: Sequence[str], environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._closed:
-                raise OSError("shutting down")
             process = subprocess.Popen(
                 list(argv),
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.PIPE if say is None else subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=None if say is None else _end_with_parent,
             )
-            self._running.add(process.pid)
-            return process
+        except OSError as error:
+            text = f"can't start {argv[0]}: {error.strerror or error}"
+            return Output(why=text, started=False)
+        stdout, stderr = bytearray(), bytearray()
+        deadline = self._monotonic() + seconds_max
+        with process:
+            try:
+                why = self._read(process, stdout, stderr, deadline, stdout_bytes_max, say)
+            finally:
+                end_group(process, _TERM_GRACE_SECONDS if say is None else _JOB_GRACE_SECONDS)
+        late = why == _LATE
+        return Output(
+            stdout=bytes(stdout),
+            stderr=bytes(stderr),
+            exit_code=None if why else process.returncode,
+            why=f"{_LATE} within {seconds_max:g} s" if late else why,
+            late=late,
+        )
 
     def _read(
         self,
@@ -107,32 +113,57 @@ class Runner:
         stderr: bytearray,
         deadline: float,
         stdout_bytes_max: int,
+        say: Say | None,
     ) -> str | None:
         """Read both streams to their end; return None, or why the command has to be ended."""
-        with selectors.DefaultSelector() as selector, process:
+        with selectors.DefaultSelector() as selector:
             for stream, kept in ((process.stdout, stdout), (process.stderr, stderr)):
                 if stream is not None:
                     selector.register(stream, selectors.EVENT_READ, kept)
-            while selector.get_map():
+            is_over = False
+            while not is_over:
                 left = deadline - self._monotonic()
-                if left <= 0:
-                    end_group(process)
-                    return _LATE
-                for key, _ in selector.select(min(left, 1.0)):
+                if self._closed or left <= 0:
+                    return _CLOSED if self._closed else _LATE
+                if not selector.get_map():
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(min(left, _TICK_SECONDS))
+                # Looked at before its streams are: what it left behind may hold them open.
+                has_ended = process.poll() is not None
+                ready = selector.select(0 if has_ended else min(left, _TICK_SECONDS))
+                for key, _ in ready:
                     data = os.read(key.fd, _CHUNK_BYTES)
                     key.data.extend(data)
                     if not data:
                         selector.unregister(key.fileobj)
+                is_over = has_ended and not ready
                 del stderr[:-_STDERR_KEPT_BYTES]
-                if len(stdout) > stdout_bytes_max:
-                    end_group(process)
+                if say is not None:
+                    _say_lines(stdout, say, is_end=is_over)
+                elif len(stdout) > stdout_bytes_max:
                     return f"answered with more than {stdout_bytes_max >> 20} MiB"
-            try:
-                process.wait(max(deadline - self._monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                end_group(process)
-                return _LATE
         return None
+
+
+async def run_apart(work: Callable[[Runner], Found]) -> Found:
+    """Do blocking work in a thread of its own, since a triggerer waits for many and some hang.
+
+    Its command ends with this call.
+    """
+    runner, pool = Runner(), ThreadPoolExecutor(1)
+    try:
+        return await asyncio.wrap_future(pool.submit(work, runner))
+    finally:
+        runner.close()
+        pool.shutdown(wait=False)
+
+
+def _say_lines(kept: bytearray, say: Say, *, is_end: bool = False) -> None:
+    """Say the lines that are complete, safe to log: what Spark writes has not been escaped."""
+    whole = len(kept) if is_end or len(kept) > _LINE_BYTES_MAX else kept.rfind(b"\n") + 1
+    for line in kept[:whole].decode(errors="replace").splitlines():
+        say(one_line(line.expandtabs(4)))  # the lines of a stack trace begin with tabs
+    del kept[:whole]
 
 
 def read_messages(text: str) -> list[str]:
@@ -150,15 +181,19 @@ def _read_message(line: str) -> str:
     return message if isinstance(message, str) else line
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     """Send TERM, and after a moment KILL, to what is left of the command's process group."""
-    if not _signal(process.pid, signal.SIGTERM):
-        process.poll()
-        return
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_TERM_GRACE_SECONDS)
+    if process.poll() is None and _signal(process.pid, signal.SIGTERM):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace_seconds)
     _signal(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _end_with_parent() -> None:
+    """Have TERM sent to a job when the process that waits for it dies; runs before exec."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _signal(group: int, number: int) -> bool:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal.errors import LASTING_EXITS, Usage
 from memwal.report import FAILED, REFUSED
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.memwal import MemWalHook
-from memwal_airflow.hooks.query import Answer, NoAnswer, query
+from memwal_airflow.hooks.query import NoAnswer, query
 from memwal_airflow.hooks.request import check_name, parse_shard
 from memwal_airflow.operators.base import describe
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.task_metrics import measure_backlog
-from memwal_airflow.triggers.jobs import SETTLE_SECONDS
+from memwal_airflow.triggers.jobs import MemWalTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,38 +31,30 @@ _STEPS = (DUE, "merged", "indexed", "collected")
 _LOOK_SECONDS_MAX = 300.0
 
 
-class TableBroken(Exception):
-    """The table can't be read, so there is no point in waiting."""
-
-
 async def check_progress(
     jobs: JobsEnvironment, table: str, until: str, generations: Mapping[str, int]
-) -> tuple[bool, dict[str, Any]]:
-    """Look once, and return whether the wait is over and what was seen.
+) -> dict[str, Any]:
+    """Look once; returns {"is_over", "seen"}, or {"error"} if the table can't be read.
 
-    What was seen is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer, TableBroken.
+    What was seen is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer.
     """
     wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
     options = [] if until == DUE else [f"--until={until}", "--timeout=0s", *wanted]
-    found = _read_table(
-        await query(jobs, "status", [table], options, seconds_max=_LOOK_SECONDS_MAX), table
-    )
-    # Does nothing in the triggerer, where Airflow does not set up metrics.
-    measure_backlog(table, found, {})
-    if until == DUE:
-        return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
-    ended = found.get("until") or {}
-    seen = {"target": ended.get("target") or {}, "missing": ended.get("missing") or {}}
-    return bool(ended.get("reached")), seen
-
-
-def _read_table(answer: Answer, table: str) -> Mapping[str, Any]:
+    answer = await query(jobs, "status", [table], options, seconds_max=_LOOK_SECONDS_MAX)
     found = answer.tables[0] if answer.tables else answer.document
     if answer.exit_code in LASTING_EXITS:
-        raise TableBroken(f"{table}: {found.get('error')}")
+        return {"error": f"{table}: {found.get('error')}"}
     if not answer.tables or found.get("outcome") in (FAILED, REFUSED):
         raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")
-    return found
+    # Does nothing in the triggerer, where Airflow does not set up metrics.
+    measure_backlog(table, found, {})
+    seen: dict[str, Any]
+    if until == DUE:
+        seen = {"due_reasons": list(found.get("due_reasons") or [])[:20]}
+        return {"is_over": bool(found.get("due")), "seen": seen}
+    ended = found.get("until") or {}
+    seen = {"target": ended.get("target") or {}, "missing": ended.get("missing") or {}}
+    return {"is_over": bool(ended.get("reached")), "seen": seen}
 
 
 class MemWalBacklogSensor(BaseSensorOperator):
@@ -99,13 +90,16 @@ class MemWalBacklogSensor(BaseSensorOperator):
         super().__init__(**kwargs)
         self.table = table
         self.until = until
-        self.generations = generations
+        self.generations: Any = generations
         self.conn_id = conn_id
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
         """Wait here or in the triggerer."""
-        self._check()
+        try:
+            self.generations = self._check()
+        except Usage as error:
+            raise AirflowFailException(str(error)) from None
         if not self.deferrable:
             return super().execute(context)
         # The first look is made here: it may be enough, and it fixes the target, which a restart of
@@ -113,12 +107,10 @@ class MemWalBacklogSensor(BaseSensorOperator):
         first = self.poke(context)
         if first.is_done:
             return first.xcom_value
+        names = ("table", "until", "generations", "conn_id")
         return self.defer(
             trigger=MemWalBacklogTrigger(
-                table=self.table,
-                until=self.until,
-                generations=self._parse_generations(),
-                conn_id=self.conn_id,
+                **{name: getattr(self, name) for name in names},
                 poll_seconds=float(self.poke_interval),
             ),
             method_name="execute_complete",
@@ -135,92 +127,53 @@ class MemWalBacklogSensor(BaseSensorOperator):
         """One look."""
         try:
             jobs = MemWalHook(self.conn_id).environment()
-            over, seen = asyncio.run(
-                check_progress(jobs, self.table, self.until, self._parse_generations())
-            )
+            found = asyncio.run(check_progress(jobs, self.table, self.until, self.generations))
         except NoAnswer as error:
             self.log.warning("%s; looking again later", error)
             return PokeReturnValue(is_done=False)
-        except TableBroken as error:
-            raise AirflowFailException(str(error)) from None
+        seen = self.execute_complete(context, found)
         # Keep the target of the first look; otherwise later flushes would keep moving it away.
-        self.generations = self._parse_generations() or seen.get("target")
+        self.generations = self.generations or seen.get("target") or {}
         self.log.info("%s, until %s: %s", self.table, self.until, seen)
-        return PokeReturnValue(is_done=over, xcom_value=seen)
+        return PokeReturnValue(is_done=found["is_over"], xcom_value=seen)
 
-    def _parse_generations(self) -> dict[str, int]:
+    def _check(self) -> dict[str, int]:
+        """Return the generations that are asked for. Raises Usage for fields that are wrong."""
+        check_name("table", self.table)
+        if self.until not in _STEPS:
+            raise Usage(f"until={self.until!r}: expected one of {', '.join(_STEPS)}")
         given = self.generations or {}
         try:
             parsed = json.loads(given) if isinstance(given, str) else given
-            return {parse_shard(shard): int(number) for shard, number in parsed.items()}
+            wanted = {parse_shard(shard): int(number) for shard, number in parsed.items()}
         except (ValueError, AttributeError, TypeError):
-            raise AirflowFailException("generations: expected shard -> number") from None
-        except Usage as error:
-            raise AirflowFailException(f"generations: {error}") from None
-
-    def _check(self) -> None:
-        try:
-            check_name("table", self.table)
-        except Usage as error:
-            raise AirflowFailException(str(error)) from None
-        if self.until not in _STEPS:
-            raise AirflowFailException(f"until={self.until!r}: expected one of {', '.join(_STEPS)}")
-        if self.generations and self.until == DUE:
-            raise AirflowFailException("generations: not for until='due'")
-        needs_target = self.until != DUE and not self.generations
-        if self.mode == "reschedule" and not self.deferrable and needs_target:
+            raise Usage("generations: expected shard -> number") from None
+        if wanted and self.until == DUE:
+            raise Usage("generations: not for until='due'")
+        if self.reschedule and not (self.deferrable or wanted or self.until == DUE):
             # Every reschedule starts a fresh process, which would not know the target.
-            raise AirflowFailException(
+            raise Usage(
                 f"mode='reschedule' with until={self.until!r} needs generations=…; "
                 "or use deferrable=True"
             )
+        return wanted
 
 
-class MemWalBacklogTrigger(BaseTrigger):
-    """Fires once: {"seen"} when the wait is over, {"error"} if it can never be over.
+class MemWalBacklogTrigger(MemWalTrigger):
+    """Fires {"seen"} when the wait is over, {"error"} if it can never be over.
 
     Only the connection's name is sent to the triggerer, none of its contents.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        until: str,
-        generations: Mapping[str, int],
-        conn_id: str,
-        poll_seconds: float,
-    ) -> None:
-        super().__init__()
-        self.table = table
-        self.until = until
-        self.generations = dict(generations)
-        self.conn_id = conn_id
-        self.poll_seconds = poll_seconds
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what the triggerer needs to recreate it."""
-        fields = ("table", "until", "generations", "conn_id", "poll_seconds")
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {name: getattr(self, name) for name in fields},
-        )
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Keep looking until the wait is over; first pause, as the task has just looked."""
-        jobs = await MemWalHook(self.conn_id).environment_async()
-        await asyncio.sleep(max(self.poll_seconds, SETTLE_SECONDS))
-        while True:
-            try:
-                over, seen = await check_progress(jobs, self.table, self.until, self.generations)
-            except NoAnswer as error:
-                self.log.warning("%s; looking again later", error)
-            except TableBroken as error:
-                yield TriggerEvent({"error": str(error)})
-                return
-            else:
-                self.generations = self.generations or seen.get("target") or {}
-                if over:
-                    yield TriggerEvent({"seen": seen})
-                    return
-            await asyncio.sleep(self.poll_seconds)
+    async def look(self) -> dict[str, Any] | None:
+        """Look at the table."""
+        asked = {name: self.fields[name] for name in ("table", "until", "generations")}
+        jobs = await MemWalHook(self.fields["conn_id"]).environment_async()
+        try:
+            found = await check_progress(jobs, **asked)
+        except NoAnswer as error:
+            self.log.warning("%s; looking again later", error)
+            return None
+        if "error" not in found and not self.fields["generations"]:
+            self.fields["generations"] = found["seen"].get("target") or {}
+        return found if found.get("is_over", True) else None

@@ -1,20 +1,22 @@
-"""Waits in Airflow's triggerer for a job's process."""
+"""Waits in Airflow's triggerer, for a job that runs there or for a table."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+import contextvars
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from functools import partial
+from time import monotonic
 from typing import Any
 
+from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal_airflow.hooks.memwal import MemWalHook
-from memwal_airflow.hooks.redaction import hide_secrets
-from memwal_airflow.operators.outcomes import judge, summarize
-from memwal_airflow.processes.submission import GRACE_SECONDS, Submission
+from memwal_airflow.hooks.spark_connection import read_spark_target
+from memwal_airflow.operators.runs import JobOrder, run_job
+from memwal_airflow.processes.process import run_apart
 
 SETTLE_SECONDS = 10.0
 """No trigger fires, and no task is rescheduled, sooner than this. Airflow's scheduler learns late
@@ -22,81 +24,47 @@ that a task's process has ended in order to wait; if the task runs again before 
 takes it for dead, and a try is lost."""
 
 
-JOB_LOG = "The job's log"
+class MemWalTrigger(BaseTrigger):
+    """Looks every `poll_seconds` until there is an event; its fields travel as they are."""
 
-
-@contextmanager
-def log_group(log: Any, name: str) -> Iterator[None]:
-    """Have Airflow's page fold the lines logged in between into a group of this name."""
-    log.info("::group::%s", name)
-    try:
-        yield
-    finally:
-        log.info("::endgroup::")
-
-
-class MemWalJobTrigger(BaseTrigger):
-    """Fires once, when the job in `folder` is over.
-
-    The event is {"folder", "exit_code", "why", "verdict", "text", "summary"}. The job's log is
-    copied to the task's log while it runs, from `log_position` on. If the triggerer restarts, only
-    this copying starts over.
-    """
-
-    def __init__(
-        self, *, folder: str, conn_id: str, poll_seconds: float = 2.0, log_position: int = 0
-    ) -> None:
+    def __init__(self, **fields: Any) -> None:
         super().__init__()
-        self.folder = folder
-        self.conn_id = conn_id
-        self.poll_seconds = poll_seconds
-        self.log_position = log_position
+        self.fields = fields
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what the triggerer needs to recreate it."""
-        names = ("folder", "conn_id", "poll_seconds", "log_position")
-        fields = {name: getattr(self, name) for name in names}
-        return f"{type(self).__module__}.{type(self).__qualname__}", fields
+        return f"{type(self).__module__}.{type(self).__qualname__}", self.fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch the job until it ends."""
-        began = time.monotonic()
-        submission = Submission(self.folder)
-        submission.log_position = self.log_position
-        secrets = await self._secrets()
-        with log_group(self.log, JOB_LOG):
-            while True:
-                await asyncio.to_thread(submission.mark_watched)
-                ended, lines = await asyncio.to_thread(submission.follow)
-                for line in lines:
-                    self.log.info(hide_secrets(line, secrets))
-                if ended is not None:
-                    break
-                await asyncio.sleep(self.poll_seconds)
-        report = await asyncio.to_thread(submission.read_report)
-        last_line = await asyncio.to_thread(submission.read_last_line)
-        decision, text = judge(ended, report, last_line, secrets)
-        event = {"verdict": decision.value, "text": text, "summary": summarize(report, secrets)}
-        await asyncio.sleep(began + SETTLE_SECONDS - time.monotonic())
-        yield TriggerEvent({"folder": self.folder, **asdict(ended), **event})
+        """Look until there is an event, and fire once."""
+        began = monotonic()
+        while (event := await self.look()) is None:
+            await asyncio.sleep(self.fields["poll_seconds"])
+        await asyncio.sleep(began + SETTLE_SECONDS - monotonic())
+        yield TriggerEvent(event)
 
-    async def _secrets(self) -> list[str]:
-        # A job keeps its secrets to itself; in case one does not, this process must know them.
-        try:
-            return (await MemWalHook(self.conn_id).environment_async()).secrets
-        except Exception as error:
-            self.log.warning("connection %s can't be read: %s", self.conn_id, error)
-            return []
+    @abstractmethod
+    async def look(self) -> dict[str, Any] | None:
+        """Look once; returns the event, or None if it is too early."""
 
-    async def on_kill(self) -> None:
-        """End the job, because somebody cleared or marked the task.
 
-        Airflow may also call this when another triggerer has taken over the trigger. The job is
-        then ended and tried again, which loses only time.
-        """
-        submission = Submission(self.folder)
-        await asyncio.to_thread(submission.cancel)
-        waited = 0.0
-        while waited < GRACE_SECONDS and await asyncio.to_thread(submission.read_end) is None:
-            await asyncio.sleep(0.5)
-            waited += 0.5
+class MemWalJobTrigger(MemWalTrigger):
+    """Runs a job here, in the triggerer, and fires when it is over (see `run_job`).
+
+    The job ends when the task is killed, cleared or out of time, or the triggerer ends; another
+    triggerer, or the next try, runs it again.
+    """
+
+    async def look(self) -> dict[str, Any]:
+        """Run the job."""
+        order = JobOrder(**self.fields)
+        jobs = await MemWalHook(order.conn_id).environment_async()
+        target = None
+        if order.spark_conn_id:
+            target = read_spark_target(await BaseHook.aget_connection(order.spark_conn_id))
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+        def say(line: str) -> None:
+            loop.call_soon_threadsafe(partial(self.log.info, line), context=context)
+
+        return await run_apart(lambda runner: run_job(order, jobs, target, runner, say))

@@ -2,8 +2,8 @@
 
 A file with another address is another file. A file of the same size is taken for the same, without
 reading it, when its etag is the same, or its time where an etag is not known. Otherwise its bytes
-are read, and their digest is compared with the recorded one. Of a Lance table, the fragments that
-were appended since are ingested.
+are read, and their digest is compared with the recorded one. A Lance table is ingested once: of one
+that has changed since, nothing tells which of its rows are new.
 
 Digests of rows depend on their values alone, not on files, buffers or Arrow chunks.
 """
@@ -81,7 +81,7 @@ def select_new(
     """The files to ingest, and those that finished rounds have ingested.
 
     The first are the files that are new or changed, or all of them with `again`. Raises Refused
-    when that can't be told, or when a Lance source was changed other than by appending.
+    when that can't be told, or when a Lance source was changed.
     """
     known = {} if plan is None else {f.uri: f for f in (*plan.before, *plan.sources)}
     new: list[SourceFile] = []
@@ -90,8 +90,7 @@ def select_new(
         if before is None or again:
             new.append(file)
         elif file.format is Format.LANCE:
-            more = _find_appended(files, before, file)
-            new += [] if more is None else [more]
+            _check_as_ingested(files, before, file)
         elif is_same(files, before, file):
             # Recorded with its new time, so that it need not be read again.
             seen = {"stamp": file.stamp, "etag": file.etag}
@@ -115,8 +114,7 @@ def add_digest(
     if file.digest is not None:
         return file
     if file.format is Format.LANCE:
-        told = files.describe_fragments(file)
-        return file.model_copy(update={"digest": told.digest, "last_fragment": told.last})
+        return file.model_copy(update={"digest": files.digest_table(file)})
     return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
 
@@ -156,30 +154,17 @@ def check_unchanged(
 def _find_change(files: SourceFiles, planned: SourceFile) -> str:
     """How the table version that is being ingested has changed; empty if it has not."""
     try:
-        now = files.describe_fragments(planned)
+        now = files.digest_table(planned)
     except Missing:
         return f"has no {planned.stamp} any more"
-    return "" if planned.digest == now.digest else "was written anew"
+    return "" if planned.digest == now else "was written anew"
 
 
-def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> SourceFile | None:
-    """The source of rows appended to a table since; None without any.
-
-    Raises Refused when rows that were ingested have changed.
-    """
-    if files.describe_fragments(now, before.last_fragment).digest != before.digest:
+def _check_as_ingested(files: SourceFiles, before: SourceFile, now: SourceFile) -> None:
+    """Raise Refused when rows of an ingested table were added or changed since."""
+    if files.digest_table(now) != before.digest:
         raise Refused(
             "MW-I09",
-            f"{now.uri}: rows that were ingested at {before.stamp} were updated, deleted or "
-            "rewritten (by compaction, too) since. --again reads all of it; what was deleted there "
-            "stays here",
+            f"{now.uri}: has changed since it was ingested at {before.stamp}. --again reads all of "
+            "it; what was deleted there stays here",
         )
-    told = files.describe_fragments(now)
-    if told.last == before.last_fragment:
-        return None
-    found = {
-        "digest": told.digest,
-        "last_fragment": told.last,
-        "fragments_after": before.last_fragment,
-    }
-    return now.model_copy(update=found)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
 from memwal.errors import MemWalError, Refused
-from memwal.ingest.sources.files import SourceFiles
 from memwal.model import sum_known
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
@@ -109,15 +108,13 @@ def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[i
     return take
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pace:
     """Shows how far a track through files is. `rows` are the files' numbers of rows, if known."""
 
     progress: Progress
-    sources: SourceFiles
     files: Sequence[SourceFile]
     rows: Mapping[str, int | None]
-    _guessed: dict[int, int | None] = field(default_factory=dict, init=False)
 
     def start(self, began: ProgressRecord) -> None:
         """Begin where earlier runs ended."""
@@ -128,23 +125,11 @@ class Pace:
 
     def __call__(self, mark: ProgressRecord) -> None:
         """Show that everything up to `mark` is durable."""
-        self.progress.done(mark.rows, self._measure(mark))
-
-    def _measure(self, mark: ProgressRecord) -> int:
-        """About how many of the files' bytes are done; within a file, estimated by rows."""
-        whole = sum(file.size_bytes for file in self.files[: mark.split])
-        here = self.files[mark.split : mark.split + 1]
-        rows = self._guess_rows(mark.split) if here else None
-        return whole + (int(here[0].size_bytes * min(1.0, mark.row / rows)) if rows else 0)
-
-    def _guess_rows(self, place: int) -> int | None:
-        known = self.rows.get(self.files[place].uri)
-        if known is None and place not in self._guessed:
-            try:
-                self._guessed[place] = self.sources.guess_rows(self.files[place])
-            except MemWalError:
-                self._guessed[place] = None  # reading the file reports the error
-        return known or self._guessed.get(place)
+        done = sum(file.size_bytes for file in self.files[: mark.split])
+        for file in self.files[mark.split : mark.split + 1]:
+            if rows := self.rows.get(file.uri):
+                done += int(file.size_bytes * min(1.0, mark.row / rows))
+        self.progress.done(mark.rows, done)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from memwal.errors import Usage
+from memwal.ingest.values.exact import parse_texts
 from memwal.ingest.values.shape import Shape, guess_name
-from memwal.ingest.values.texts import parse_texts
 from memwal.rows.pairs import STRICT, Lenience
 
 Pairs = tuple[tuple[str, str], ...]
@@ -31,7 +31,6 @@ class SourceColumns:
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()
     deleted_by: str | None = None
-    skips_unknown: bool = False
     lenience: Lenience = STRICT
 
     @property
@@ -101,7 +100,6 @@ def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns
         defaults=values,
         needed=frozenset(needed - values.keys()),
         deleted_by=shape.delete_column,
-        skips_unknown=shape.skips_unknown_columns,
         lenience=shape.lenience,
     )
 

@@ -3,23 +3,27 @@
 A file is cut into chunks of a fixed number of rows from its beginning, wherever reading starts, so
 that a run which resumes reads the same chunks as the run before it would have.
 
-Of a Lance table, one version is read, or what was appended since an earlier one. Fragments have
-ascending ids, and don't change while rows are only appended. So appended rows are in the fragments
-with higher ids, provided that the earlier fragments are still the same.
+Of a Lance table, one version is read. Standard input is spooled to a file first, and identified by
+its content. So piped data is ingested exactly once, too: when the same bytes are piped again, the
+run resumes where the run before stopped.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Any
+from fnmatch import fnmatchcase
+from itertools import islice, takewhile
+from pathlib import PurePosixPath
+from tempfile import NamedTemporaryFile
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,18 +32,15 @@ from pyarrow import fs
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
 from memwal.ingest.request import SpooledInput
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.paths import STANDARD_INPUT, find_matches, is_pattern
 from memwal.ingest.sources.text_files import (
     check_separator,
-    open_csv,
-    read_json_lines,
+    read_csv,
+    read_json,
+    read_json_schema,
     read_names,
-    read_past_bad,
-    read_text,
 )
 from memwal.ingest.values.exact import make_plain, make_plain_schema
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
-from memwal.ingest.values.texts import find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
@@ -50,7 +51,12 @@ _TOLD = ("id", "physical_rows", "deletion_file", "overlays")
 _TOLD_OF_FILES = ("path", "fields", "column_indices", "base_id")
 
 _AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
-_ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}
+_ALIASES = {
+    "access_key": "account_key",
+    "master_key": "account_key",
+    "sas_key": "sas_token",
+    "endpoint_url": "endpoint",
+}
 # The expiry of a token given as an option is not known, and pyarrow requires one.
 _NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 _FILES_MAX = 100_000
@@ -59,7 +65,6 @@ _DIGEST_BLOCK_BYTES = 1024 * 1024
 CHUNK_ROWS = 128 * 1024
 _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
-_GUESSED_BYTES = 256 * 1024
 _BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
 _COMPRESSED = ("", ".gz", ".zst", ".bz2")
 _ENDINGS = {
@@ -73,61 +78,18 @@ _ENDINGS = {
     **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
 }
 # .json files may hold anything: they are read when named, not when found in a folder.
-_READ_PAST = (Format.CSV, Format.JSONL)
 _NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fragments:
-    """The id of the last fragment (-1 without any), and a digest of all of them."""
-
-    last: int
-    digest: str
-
-
-def describe_fragments(dataset: Any, last: int | None = None) -> Fragments:
-    """The fragments with ids up to `last` (None: all)."""
-    found = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
-    kept = [f for f in found if last is None or f.fragment_id <= last]
+def digest_fragments(dataset: Any) -> str:
+    """A digest of what decides which rows a table's version has, and their values."""
     told = []
-    for fragment in kept:
+    for fragment in sorted(dataset.get_fragments(), key=lambda f: f.fragment_id):
         metadata = fragment.metadata.to_json()
         files = [{name: file.get(name) for name in _TOLD_OF_FILES} for file in metadata["files"]]
         told.append([{name: metadata.get(name) for name in _TOLD}, files])
     text = json.dumps(told, sort_keys=True, default=str)
-    return Fragments(
-        last=kept[-1].fragment_id if kept else -1,
-        digest=f"fragments:{hashlib.sha256(text.encode()).hexdigest()}",
-    )
-
-
-def count_rows(dataset: Any, file: SourceFile) -> int:
-    """How many rows of the source are read."""
-    chosen = _choose_fragments(dataset, file)
-    if chosen is None:
-        return int(dataset.count_rows())
-    return sum(fragment.count_rows() for fragment in chosen)
-
-
-def read_rows(
-    dataset: Any, file: SourceFile, columns: list[str] | None, first_row: int
-) -> Iterator[pa.RecordBatch]:
-    """The rows from `first_row` on, in the table's order."""
-    chosen = _choose_fragments(dataset, file)
-    if chosen == []:
-        return
-    scan = dataset.scanner(columns=columns, fragments=chosen, offset=first_row, scan_in_order=True)
-    yield from scan.to_batches()
-
-
-def _choose_fragments(dataset: Any, file: SourceFile) -> list[Any] | None:
-    after = file.fragments_after
-    if after is None:
-        return None
-    return [f for f in dataset.get_fragments() if f.fragment_id > after]
-
-
-_ALIASES |= {"endpoint_url": "endpoint"}
+    return f"fragments:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> fs.FileSystem:
@@ -333,40 +295,21 @@ class SourceFiles:
             if file.format is Format.PARQUET:
                 return self._open_parquet(file).schema_arrow
             if file.format is Format.CSV:
-                names, types = read_names(self.open_bytes(file)), self._columns.source_types
+                names, types = read_names(self._open_bytes(file)), self._columns.source_types
                 check_separator(names, types, file.uri)
                 return pa.schema([(name, types.get(name, pa.string())) for name in names])
             if file.format is Format.JSONL:
-                stream = self.open_bytes(file)
-                return read_json_lines(stream, self._columns, file.uri, lambda row, bad: None)[0]
-            return self._open_stream(file)[0]
+                return read_json_schema(self._open_bytes(file), self._columns)
+            return self._open_arrow(file)[0]
 
     def count_rows(self, file: SourceFile) -> int | None:
         """How many rows the file has; None when that takes reading them."""
         if file.format is Format.LANCE:
-            return count_rows(self._open_lance(file), file)
+            return int(self._open_lance(file).count_rows())
         if file.format is not Format.PARQUET:
             return None
         with self._translating(file.uri, file.format):
             return int(self._open_parquet(file).metadata.num_rows)
-
-    def guess_rows(self, file: SourceFile) -> int | None:
-        """About how many rows a CSV or JSON lines file has, by its first lines; None for others."""
-        if file.format not in (Format.CSV, Format.JSONL):
-            return None
-        system, path = self._system(file.uri)
-        with self._translating(file.uri, file.format):
-            opened = stream = system.open_input_file(path)
-            with suppress(TypeError, ValueError):  # by its name, it is not compressed
-                stream = pa.CompressedInputStream(opened, pa.Codec.detect(path).name)
-            text = bytes(stream.read(_GUESSED_BYTES))
-            return file.size_bytes * text.count(b"\n") // max(1, opened.tell()) or None
-
-    def list_row_groups(self, file: SourceFile) -> list[int]:
-        """How many rows each row group of a Parquet file has."""
-        with self._translating(file.uri, file.format):
-            metadata = self._open_parquet(file).metadata
-            return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
     def choose_chunk_rows(self, file: SourceFile) -> int:
         """How many rows to read at a time: fewer where rows are wide."""
@@ -387,8 +330,8 @@ class SourceFiles:
         """The rows from `first_row` on, `chunk_rows` at a time.
 
         `first_row` is where a chunk of this size ended. If it is not a multiple of `chunk_rows`,
-        that was the file's last chunk, and nothing follows. From the first value that does not have
-        its column's type, chunks of CSV are text (`memwal.ingest.sources.text_files`).
+        that was the file's last chunk, and nothing follows. Chunks of CSV are text, and both these
+        and JSON lines carry what was left out (`memwal.ingest.sources.text_files`).
         """
         if first_row % chunk_rows:
             return
@@ -405,37 +348,29 @@ class SourceFiles:
     def _cut_chunks(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
     ) -> Iterator[pa.Table]:
-        read = 0
-        try:
-            batches = self._read_batches(file, chunk_rows, first_row, wanted)
-            for chunk in cut_batches(batches, chunk_rows):
-                yield chunk
-                read += 1
-        except ValueError:  # includes Arrow's errors and BadLine
-            if file.format not in _READ_PAST:
-                raise
-            chunks = self._read_past(file, chunk_rows, wanted)
-            yield from islice(chunks, first_row // chunk_rows + read, None)
-
-    def _read_past(
-        self, file: SourceFile, chunk_rows: int, wanted: list[str] | None
-    ) -> Iterator[pa.Table]:
         if file.format is Format.CSV:
-            return read_text(lambda: self.open_bytes(file), chunk_rows, wanted)
-        return read_past_bad(self.open_bytes(file), self._columns, file.uri, chunk_rows, wanted)
+            chunks = read_csv(lambda: self._open_bytes(file), chunk_rows, wanted)
+        elif file.format is Format.JSONL:
+            chunks = read_json(self._open_bytes(file), self._columns, chunk_rows, wanted)
+        else:
+            return cut_batches(self._read_batches(file, chunk_rows, first_row, wanted), chunk_rows)
+        return islice(chunks, first_row // chunk_rows, None)
 
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
         if file.format is Format.LANCE:
-            yield from read_rows(self._open_lance(file), file, wanted, first_row)
+            scan = self._open_lance(file).scanner(
+                columns=wanted, offset=first_row, scan_in_order=True
+            )
+            yield from scan.to_batches()
             return
         if file.format is Format.PARQUET:
             parquet = self._open_parquet(file)
             groups, skipped = find_groups(parquet.metadata, first_row)
             found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
         else:
-            _, found = self._open_stream(file)
+            _, found = self._open_arrow(file)
             skipped = 0
         yield from skip_rows(found, first_row - skipped, wanted)
 
@@ -443,16 +378,9 @@ class SourceFiles:
         system, path = self._system(file.uri)
         return pq.ParquetFile(system.open_input_file(path))
 
-    def _open_stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Schema and batches of an Arrow, CSV or JSON lines file, from its beginning."""
+    def _open_arrow(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Schema and batches of an Arrow file, from its beginning."""
         system, path = self._system(file.uri)
-        if file.format is Format.JSONL:
-            stream = system.open_input_stream(path)
-            return read_json_lines(stream, self._columns, file.uri)
-        if file.format is Format.CSV:
-            types, lenience = self._columns.source_types, self._columns.lenience
-            reader = open_csv(system.open_input_stream(path), find_csv_types(types, lenience))
-            return reader.schema, (parse_columns(batch, types, lenience) for batch in reader)
         opened = system.open_input_file(path)
         if bytes(opened.read(6)) == b"ARROW1":
             arrow = pa.ipc.open_file(opened)
@@ -463,7 +391,7 @@ class SourceFiles:
 
     # ---- opening
 
-    def open_bytes(self, file: SourceFile) -> Any:
+    def _open_bytes(self, file: SourceFile) -> Any:
         """The file as a stream, decompressed by pyarrow."""
         system, path = self._system(file.uri)
         return system.open_input_stream(path)
@@ -486,9 +414,9 @@ class SourceFiles:
     def _open_dataset(self, uri: str, version: int | None) -> Any:
         return LanceTables(uri, self._options).base(version)
 
-    def describe_fragments(self, file: SourceFile, last: int | None = None) -> Fragments:
-        """The fragments of a Lance source's version, up to `last` (None: all). Raises Missing."""
-        return describe_fragments(self._open_lance(file), last)
+    def digest_table(self, file: SourceFile) -> str:
+        """The digest of a Lance source's version. Raises Missing."""
+        return digest_fragments(self._open_lance(file))
 
     @contextmanager
     def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
@@ -525,3 +453,73 @@ def _guess_format(path: str, endings: Mapping[str, Format] = _ENDINGS) -> Format
 
 def _as_text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+_MAGIC = "*?["
+
+
+def is_pattern(uri: str) -> bool:
+    """Whether the address has a wildcard: `*`, `?`, `[…]`, or `**` for folders of any depth."""
+    return any(sign in uri for sign in _MAGIC)
+
+
+def find_matches(path: str, system: fs.FileSystem) -> list[str]:
+    """The paths that match, sorted, without hidden ones and those below a folder that matches."""
+    parts = path.split("/")
+    fixed = len(list(takewhile(lambda part: not is_pattern(part), parts)))
+    if isinstance(system, fs.LocalFileSystem):
+        found: Iterable[str] = glob.glob(path, recursive=True)  # noqa: PTH207
+    else:
+        deep = len(parts) > fixed + 1 or "**" in parts
+        below = fs.FileSelector("/".join(parts[:fixed]), recursive=deep, allow_not_found=True)
+        found = (info.path for info in system.get_file_info(below))
+        found = (p for p in found if does_match(p.split("/"), parts))
+    matches: dict[str, None] = {}
+    for match in sorted(name.rstrip("/") for name in found):
+        own = match.split("/")[fixed:]
+        hidden = any(part.startswith(("_", ".")) and part not in parts for part in own)
+        if not hidden and not any(
+            str(folder) in matches for folder in PurePosixPath(match).parents
+        ):
+            matches[match] = None
+    return list(matches)
+
+
+def does_match(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a path match the parts of a pattern."""
+    if not pattern or not path:
+        return not path and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return does_match(path, pattern[1:]) or does_match(path[1:], pattern)
+    return fnmatchcase(path[0], pattern[0]) and does_match(path[1:], pattern[1:])
+
+
+STANDARD_INPUT = "-"
+_BLOCK_BYTES = 1024 * 1024
+
+
+@contextmanager
+def spool_input(
+    sources: Sequence[str], engine: str, stream: BinaryIO | None = None
+) -> Iterator[SpooledInput | None]:
+    """Read standard input to its end, if it is among the sources. Raises Usage, Unsupported."""
+    if STANDARD_INPUT not in sources:
+        yield None
+        return
+    if engine == "spark":
+        raise Unsupported("MW-I31", "standard input is read by this process only: --engine local")
+    source = stream or sys.stdin.buffer
+    if source.isatty():
+        raise Usage("standard input (-) is the terminal: pipe a file into it")
+    digest, size_bytes = hashlib.sha256(), 0
+    with NamedTemporaryFile(prefix="memwal-input-") as spool:
+        try:
+            while data := source.read(_BLOCK_BYTES):
+                digest.update(data)
+                size_bytes += spool.write(data)
+            spool.flush()
+        except OSError as error:
+            raise Usage(f"standard input could not be kept in {spool.name}: {error}") from None
+        yield SpooledInput(
+            path=spool.name, size_bytes=size_bytes, digest=f"sha256:{digest.hexdigest()}"
+        )

@@ -1,12 +1,13 @@
 """Rows out of text: CSV, and JSON lines.
 
-CSV is read as text where not all values have the wanted types. pyarrow's reader gives up at the
-first bad value or row of a file. In that case the values are read as text, and converted by the
-same converter, one column of a chunk at a time; a column with bad values is converted in ever
-smaller parts.
+CSV is read as text, since pyarrow's reader gives up at the first value that does not have its
+column's type. The values of a chunk are converted later, one column at a time; a column with bad
+values is converted in ever smaller parts.
 
 JSON lines have one object each, with values as `memwal read --json` shows them. Rows need not have
 the same columns, so every row is checked for those that the table needs.
+
+Rows that can't be read are left out, and recorded with the chunks (`mark_chunks`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow.csv as pacsv
 
 from memwal.errors import Usage
 from memwal.ingest.sources.columns import SourceColumns
+from memwal.ingest.values.exact import parse_texts
 from memwal.ingest.values.numbered_chunks import (
     LEFT_OUT_MAX,
     Finding,
@@ -37,7 +38,6 @@ from memwal.ingest.values.numbered_chunks import (
     show_value,
 )
 from memwal.ingest.values.shape import guess_name
-from memwal.ingest.values.texts import NULLS, parse_texts
 from memwal.rows.floats import read_number
 from memwal.rows.json_values import from_json, to_json
 from memwal.rows.pairs import Lenience
@@ -46,21 +46,25 @@ from memwal.text import name_columns
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
-def open_csv(
-    source: Any,
-    types: Mapping[str, pa.DataType],
-    invalid: Callable[[pacsv.InvalidRow], str] | None = None,
+def _open_csv(
+    source: Any, columns: Sequence[str], invalid: Callable[[pacsv.InvalidRow], str]
 ) -> pacsv.CSVStreamingReader:
-    """A reader for these types, which raises ArrowInvalid, now or later, for values that don't fit.
+    """A reader of bytes, which calls `invalid` for rows with more or fewer fields than the header.
 
-    `invalid` is called for rows with more or fewer fields than the header.
+    An empty field is NULL, and "" an empty text, as Arrow and pandas write them. Words such as NA
+    or nan are ordinary values.
     """
     return pacsv.open_csv(
         _Ended(source),
         # Row numbers are only known when reading in one thread.
-        read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=invalid is None),
+        read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
         parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=invalid),
-        convert_options=pacsv.ConvertOptions(column_types=dict(types), **NULLS),
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.binary()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
     )
 
 
@@ -87,7 +91,7 @@ class _Ended(io.RawIOBase):
 
 def read_names(source: Any) -> list[str]:
     """The names of the columns, whatever the values are."""
-    return list(open_csv(source, {}, lambda row: "skip").schema.names)
+    return list(_open_csv(source, (), lambda row: "skip").schema.names)
 
 
 def check_separator(names: Sequence[str], wanted: Collection[str], uri: str) -> None:
@@ -100,15 +104,10 @@ def check_separator(names: Sequence[str], wanted: Collection[str], uri: str) -> 
             )
 
 
-def read_text(
-    open_source: Callable[[], Any],
-    chunk_rows: int,
-    columns: list[str] | None,
+def read_csv(
+    open_source: Callable[[], Any], chunk_rows: int, columns: list[str] | None
 ) -> Iterator[pa.Table]:
-    """Every chunk of a file as text, for `convert_text`.
-
-    Rows with too many or too few fields are left out, and recorded with the chunks (`mark_chunks`).
-    """
+    """Every chunk of a file as text, for `convert_text`. Rows have as many fields as the header."""
     left_out: list[Finding] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
@@ -118,7 +117,7 @@ def read_text(
 
     def read() -> Iterator[pa.RecordBatch]:
         try:
-            for batch in open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip):
+            for batch in _open_csv(open_source(), names, skip):
                 yield batch if columns is None else batch.select(columns)
         except ValueError:
             check_left_out(left_out)
@@ -140,7 +139,7 @@ def show_row(row: pa.Table) -> dict[str, Any]:
 
 def convert_text(
     chunk: pa.Table, types: Mapping[str, pa.DataType], lenience: Lenience, most: int
-) -> tuple[pa.Table, list[Finding], list[int]]:
+) -> tuple[pa.Table, list[Finding], Sequence[int]]:
     """The chunk's values, findings for text without one (NULL there), and row numbers in the file.
 
     Raises ValueError when a column can't be converted though no single value is at fault.
@@ -153,7 +152,13 @@ def convert_text(
             arrays.append(text)  # it is typed already
             continue
         convert = partial(parse_texts, kind=kind, lenience=lenience)
-        bad = find_failing(text, convert, most)
+        try:
+            arrays.append(convert(text))
+            continue
+        except ValueError:
+            bad = find_failing(text, convert, most)
+            if not bad:
+                raise
         for place, why in bad:
             value = text[place].as_py().decode(errors="replace")
             found.append(Finding(place=place, column=name, value=value, reason=_explain(kind, why)))
@@ -173,8 +178,6 @@ def _explain(kind: pa.DataType, why: str) -> str:
 
 
 def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
-    if not bad:
-        return text
     places = pc.is_in(pa.array(range(len(text))), pa.array([place for place, _ in bad]))
     return pc.if_else(places, pa.scalar(None, text.type), text)
 
@@ -182,62 +185,43 @@ def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
 _LINE_BYTES_MAX = 64 * 1024 * 1024
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS = 16 * 1024
-_Lines = list[tuple[int, int, dict[str, Any]]]
-"""(line number, row number, object); numbers start at 1, and an empty line is not a row."""
+_Lines = list[tuple[int, dict[str, Any]]]
+"""(row number, object); numbers start at 1, and an empty line is not a row."""
 
 
 class BadLine(ValueError):
     """A line that can't be a row. `column` and `value` are those at fault, if it is an object."""
 
-    column: str | None = None
-    value: Any = None
-    reason: str = ""
-    data: dict[str, Any] | None = None
+    def __init__(
+        self,
+        reason: str,
+        column: str | None = None,
+        value: Any = None,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.column, self.value, self.data = column, value, data
 
 
 OnBad = Callable[[int, BadLine], None]
 """Called with the number of a row that is left out, and the reason."""
 
 
-def read_json_lines(
-    stream: Any, columns: SourceColumns, where: str, on_bad: OnBad | None = None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the batches of rows.
-
-    The schema has the wanted columns, and further ones of the first rows. Raises BadLine, which
-    names the line, the column and the value, unless `on_bad` takes it.
-    """
-    types = columns.source_types
-    batches = _read_lines(stream, columns, where, on_bad)
-    first = next(batches, [])
-    unknown = {name: pa.null() for *_, row in first for name in row if name not in types}
-    schema = pa.schema([*types.items(), *unknown.items()])
-    for name in columns.list_named() & types.keys():
-        if first and not any(name in row for *_, row in first):  # perhaps a typo
+def read_json_schema(stream: Any, columns: SourceColumns) -> pa.Schema:
+    """The wanted columns. Those that options name, and that no first row has, are perhaps typos."""
+    first = next(_read_lines(stream, columns, lambda row, bad: None), [])
+    schema = pa.schema(list(columns.source_types.items()))
+    for name in columns.list_named() & columns.source_types.keys():
+        if first and not any(name in row for _, row in first):
             schema = schema.remove(schema.get_field_index(name))
-
-    def convert() -> Iterator[pa.RecordBatch]:
-        for lines in chain([first], batches):
-            if on_bad is not None:
-                lines = _leave_out(lines, convert_some, on_bad)
-            yield convert_some(lines)
-
-    def convert_some(lines: _Lines) -> pa.RecordBatch:
-        if not columns.skips_unknown:
-            _check_known(lines, schema.names, where)
-        return _convert_members(lines, types, columns, where)
-
-    return schema, convert()
+    unknown = {name: pa.null() for _, row in first for name in row if name not in schema.names}
+    return pa.schema([*schema, *unknown.items()])
 
 
-def read_past_bad(
-    stream: Any,
-    columns: SourceColumns,
-    where: str,
-    chunk_rows: int,
-    wanted: list[str] | None,
+def read_json(
+    stream: Any, columns: SourceColumns, chunk_rows: int, wanted: list[str] | None
 ) -> Iterator[pa.Table]:
-    """Chunks of the good rows; the bad lines are recorded with the chunks (`mark_chunks`)."""
+    """Every chunk of a file, of the lines that can be rows."""
     left_out: list[Finding] = []
 
     def leave_out(row: int, bad: BadLine) -> None:
@@ -248,37 +232,39 @@ def read_past_bad(
                 row=row,
                 column=bad.column,
                 value=bad.value,
-                reason=bad.reason,
+                reason=str(bad),
                 data=bad.data,
             )
         )
 
-    _, batches = read_json_lines(stream, columns, where, leave_out)
-    names = wanted or list(columns.source_types)
-    schema = pa.schema([(name, columns.source_types[name]) for name in names])
-    chosen = (batch.select(names) for batch in batches)
-    yield from mark_chunks(chosen, chunk_rows, schema.empty_table(), left_out, text=False)
+    types = columns.source_types
+    names = wanted or list(types)
+    schema = pa.schema([(name, types[name]) for name in names])
+    batches = (
+        _convert_lines(lines, types, columns, leave_out).select(names)
+        for lines in _read_lines(stream, columns, leave_out)
+    )
+    yield from mark_chunks(batches, chunk_rows, schema.empty_table(), left_out, text=False)
 
 
-def _leave_out(lines: _Lines, convert: Callable[[_Lines], pa.RecordBatch], on_bad: OnBad) -> _Lines:
+def _convert_lines(
+    lines: _Lines, types: Mapping[str, pa.DataType], columns: SourceColumns, on_bad: OnBad
+) -> pa.RecordBatch:
     """The lines that can be converted; the others go to `on_bad`."""
     with suppress(BadLine):
-        convert(lines)
-        return lines
+        return _convert_members(lines, types, columns)
     kept: _Lines = []
     for line in lines:
         try:
-            convert([line])
+            _convert_members([line], types, columns)
             kept.append(line)
         except BadLine as error:
-            error.data = line[2]
-            on_bad(line[1], error)
-    return kept
+            error.data = line[1]
+            on_bad(line[0], error)
+    return _convert_members(kept, types, columns)
 
 
-def _read_lines(
-    stream: Any, columns: SourceColumns, where: str, on_bad: OnBad | None
-) -> Iterator[_Lines]:
+def _read_lines(stream: Any, columns: SourceColumns, on_bad: OnBad) -> Iterator[_Lines]:
     decode = json.JSONDecoder(parse_float=read_number).decode
     needed = {columns.get_source_name(name) for name in columns.needed}
     file = io.BufferedReader(stream, _BATCH_BYTES)
@@ -288,21 +274,19 @@ def _read_lines(
         number += 1
         size_bytes += len(line)
         if len(line) > _LINE_BYTES_MAX:
-            raise Usage(f"{where}: line {number} has more than {_LINE_BYTES_MAX} bytes")
+            raise ValueError(f"line {number} has more than {_LINE_BYTES_MAX} bytes")
         if line.isspace():
             continue
         rows += 1
         try:
-            row = _parse_line(decode, line, number, f"{where}: line {number}:")
+            row = _parse_line(decode, line, number)
             if not row.keys() >= needed:
-                _check_missing(row, needed, columns, f"{where}: line {number}")
+                _check_missing(row, needed, columns)
         except BadLine as error:
-            if on_bad is None:
-                raise
             error.data = error.data or {"line": line.decode(errors="replace").rstrip()}
             on_bad(rows, error)
             continue
-        lines.append((number, rows, row))
+        lines.append((rows, row))
         if len(lines) == _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
             yield lines
             lines, size_bytes = [], 0
@@ -310,70 +294,46 @@ def _read_lines(
         yield lines
 
 
-def _parse_line(
-    decode: Callable[[str], Any], line: bytes, number: int, where: str
-) -> dict[str, Any]:
+def _parse_line(decode: Callable[[str], Any], line: bytes, number: int) -> dict[str, Any]:
     try:
         row = decode(str(line, "utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
         text = str(error).split("\n", 1)[0]
         hint = "; one object a line is expected" if line.lstrip()[:1] in (b"[", b"{") else ""
-        raise _bad(where, f"is no JSON: {text}{hint}") from None
+        raise BadLine(f"is no JSON: {text}{hint}") from None
     if type(row) is not dict:
-        raise _bad(where, "expected an object, of one row")
+        raise BadLine("expected an object, of one row")
     return row
 
 
-def _check_missing(
-    row: Mapping[str, Any], needed: Collection[str], columns: SourceColumns, where: str
-) -> None:
+def _check_missing(row: Mapping[str, Any], needed: Collection[str], columns: SourceColumns) -> None:
     """Raise BadLine for a row that lacks columns, which NULL would overwrite in the table."""
     deleted_by = columns.deleted_by
     if deleted_by is not None and row.get(columns.get_source_name(deleted_by)) is True:
         return
     near = {name: guess_name(name, sorted(row.keys() - needed)) for name in needed - row.keys()}
     names = (repr(n) + (f" (there is {near[n]!r})" if near[n] else "") for n in sorted(near))
-    error = _bad(
-        f"{where}:",
+    raise BadLine(
         f"without {name_columns(names)}, NULL would be written over what the table has there. "
         "--missing-as-null allows that, save for the key",
+        data=dict(row),
     )
-    error.data = dict(row)
-    raise error
-
-
-def _check_known(lines: _Lines, names: Sequence[str], where: str) -> None:
-    known = set(names)
-    for number, _, row in lines:
-        if not row.keys() <= known:
-            name = min(row.keys() - known)
-            text = f"the table has no column {name!r}; --skip-unknown-columns leaves it out"
-            raise _bad(f"{where}: line {number}:", text)
-
-
-def _bad(where: str, reason: str) -> BadLine:
-    error = BadLine(f"{where} {reason}")
-    error.reason = reason
-    return error
 
 
 def _convert_members(
-    lines: _Lines, types: Mapping[str, pa.DataType], columns: SourceColumns, where: str
+    lines: _Lines, types: Mapping[str, pa.DataType], columns: SourceColumns
 ) -> pa.RecordBatch:
+    for _, row in lines:
+        if not row.keys() <= types.keys():
+            raise BadLine(f"the table has no column {min(row.keys() - types.keys())!r}")
     arrays, lenience = [], columns.lenience
     for name, kind in types.items():
         default = columns.defaults.get(columns.rename(name))
         filler = None if default is None else to_json(pa.array([default]))[0]
-        values = [row.get(name, filler) for *_, row in lines]
+        values = [row.get(name, filler) for _, row in lines]
         try:
             arrays.append(from_json(values, kind, lenience))
-        except (ValueError, pa.ArrowException):
-            for (number, *_), value in zip(lines, values, strict=True):
-                try:
-                    from_json([value], kind, lenience)
-                except (ValueError, pa.ArrowException) as error:
-                    bad = _bad(f"{where}: line {number}: column {name!r}:", str(error))
-                    bad.column, bad.value, bad.reason = name, value, _explain(kind, str(error))
-                    raise bad from None
-            raise
+        except (ValueError, pa.ArrowException) as error:
+            value = values[0] if len(values) == 1 else None
+            raise BadLine(_explain(kind, str(error)), name, value) from None
     return pa.RecordBatch.from_arrays(arrays, names=list(types))

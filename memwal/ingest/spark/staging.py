@@ -26,7 +26,6 @@ from memwal.ingest.request import IngestRequest
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.splits import FindPlace, Places, RowPlace
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, Sifted
@@ -61,12 +60,11 @@ class Staging:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SourceRows:
-    """Rows of a source. Without `find_place`, which they are is not known."""
+    """Rows of a source, from `first_row` on, if that is known."""
 
     name: str
     rows: pa.Table
-    first_row: int = 0
-    find_place: FindPlace = lambda row: RowPlace(row=None)
+    first_row: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,11 +196,10 @@ def _translate(error: PythonException) -> MemWalError:
 
 def read_part(reader: SourceFiles, shape: Shape, part: _Part) -> Iterator[SourceRows]:
     """The rows of a part of a file."""
-    read, find_place = 0, Places(reader, part.file).find
+    read = 0
     columns = shape.select_columns(reader.read_schema(part.file))
     for chunk in reader.read_chunks(part.file, _CHUNK_ROWS, part.first_row, columns=columns):
-        first_row = part.first_row + read
-        yield SourceRows(name=part.file.uri, rows=chunk, first_row=first_row, find_place=find_place)
+        yield SourceRows(name=part.file.uri, rows=chunk, first_row=part.first_row + read)
         read += len(chunk)
         if part.rows is not None and read >= part.rows:
             return
@@ -237,7 +234,7 @@ def store_rows(
         )
 
     for read in tables:
-        sifted = sieve.sift(read.rows, read.name, read.first_row, read.find_place)
+        sifted = sieve.sift(read.rows, read.name, read.first_row)
         rejects += sifted.rejects
         for place, routed in _route(staging, sifted):
             held.setdefault(place, []).append(routed)

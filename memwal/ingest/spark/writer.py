@@ -13,7 +13,6 @@ commit; what both miss, `memwal.jobs.garbage.kinds.ingest` removes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -35,8 +34,7 @@ from memwal.ingest.plan import IngestOptions, StagedRound
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.staging import SourceRows, Staging, join_records, store_rows
 from memwal.ingest.target import IngestTable
-from memwal.ingest.values.shape import Shape
-from memwal.rows.conversions import read_conversions
+from memwal.run.keywords import name_options
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import Round, StagedRecord
@@ -83,13 +81,10 @@ class Sink:
         options = name_shard(options, view)
         request = options.request
         known = IngestTable.read(stores, view, request.shard)
-        shape = Shape(
-            schema=known.schema,
-            key=view.primary_key,
+        shape = known.make_shape(
             delete_column=request.delete_column,
-            skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
-            conversions=read_conversions(request.convert),
+            convert=request.convert,
         )
         shape.check(to_arrow_schema(schema, timezone="UTC"), _WHERE)
         return cls(
@@ -243,10 +238,6 @@ def _explained(advice: str | None = None) -> Iterator[None]:
     try:
         yield
     except MemWalError as error:
-        text = re.sub(r"--([a-z][a-z-]*[a-z])", _name_option, error.text)
+        text = name_options(error.text)
         helps = advice is not None and error.exit_code not in LASTING_EXITS
         raise error.say(f"{text}; {advice}" if helps else text) from None
-
-
-def _name_option(flag: re.Match[str]) -> str:
-    return f"option {flag[1].replace('-', '_')}"

@@ -161,8 +161,10 @@ class Marks:
     left_out: tuple[Finding, ...] = ()
     text: bool = False
 
-    def number_rows(self, rows: int) -> list[int]:
+    def number_rows(self, rows: int) -> Sequence[int]:
         """The row numbers, in the file, of the `rows` rows in the chunk."""
+        if not self.left_out:
+            return range(self.first, self.first + rows)
         gone = {finding.row for finding in self.left_out}
         numbers: list[int] = []
         number = self.first

@@ -28,18 +28,13 @@ class Shape:
     schema: pa.Schema
     key: tuple[str, ...]
     delete_column: str | None = None
-    skips_unknown_columns: bool = False
     missing_as_null: bool = False
     conversions: frozenset[Conversion] = frozenset()
 
     @property
     def lenience(self) -> Lenience:
         """What goes in though it is not exact."""
-        return Lenience(
-            missing=self.missing_as_null,
-            unknown=self.skips_unknown_columns,
-            conversions=self.conversions,
-        )
+        return Lenience(missing=self.missing_as_null, conversions=self.conversions)
 
     def check(self, source: pa.Schema, where: str) -> None:
         """Raise Usage when rows with these columns can't be written to the table."""
@@ -52,11 +47,8 @@ class Shape:
         if self.delete_column is not None:
             self._check_delete_column(source, self.delete_column, where)
         unknown = [gap for gap in _find_gaps(self.schema, source) if gap.path != self.delete_column]
-        if unknown and not self.skips_unknown_columns:
-            raise Usage(
-                f"{where}: the table has no column {', '.join(map(str, unknown))}; "
-                "--skip-unknown-columns leaves them out"
-            )
+        if unknown:
+            raise Usage(f"{where}: the table has no column {', '.join(map(str, unknown))}")
         for gap in _find_gaps(source, self.schema):
             if gap.path in self.key:
                 raise Usage(f"{where}: column {gap} is missing, and may not be NULL")

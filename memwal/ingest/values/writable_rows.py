@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.sources.paths import does_match
-from memwal.ingest.sources.splits import FindPlace, RowPlace
+from memwal.ingest.sources.files import does_match
 from memwal.ingest.sources.text_files import convert_text, show_row
 from memwal.ingest.values.exact import convert_column
 from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked
@@ -45,28 +44,22 @@ class Sieve:
     rows_max: int | None = None
     rejected: int = 0
 
-    def sift(self, chunk: pa.Table, source: str, first_row: int, find_place: FindPlace) -> Sifted:
-        """Sift a chunk that begins at row `first_row` (counted from 0) of the source.
+    def sift(self, chunk: pa.Table, source: str, first_row: int | None) -> Sifted:
+        """Sift a chunk that begins at row `first_row` (counted from 0; None: nobody knows).
 
         Raises Usage for a bad row that may not be set aside, and for faults that are not a row's.
         """
-        if not is_marked(chunk):
-            try:
-                rows, deleted = self.shape.conform(chunk, source)
-                return Sifted(rows=rows, deleted=deleted)
-            except Usage:
-                if not len(chunk):
-                    raise
         left = 0 if self.rows_max is None else max(0, self.rows_max - self.rejected)
         found = examine(self.shape, chunk, source, first_row, left + 1)
-        by_row = [(row, list(group)) for row, group in groupby(found.findings, lambda f: f.row)]
+        if not found.findings:
+            return Sifted(rows=found.good, deleted=found.deleted)
+        by_row = [list(group) for _, group in groupby(found.findings, lambda f: f.row)]
         if len(by_row) > left:
-            number, first = by_row[left]
-            self._stop(found.tell(first[0], find_place(number or 0)))
+            self._stop(found.tell(by_row[left][0]))
         kept = np.ones(len(chunk), bool)
         kept[[f.place for f in found.findings if f.place is not None]] = False
         rows, deleted = self.shape.conform(found.rows.filter(pa.array(kept)), source)
-        rejects = tuple(self._reject(found, group, find_place(row or 0)) for row, group in by_row)
+        rejects = tuple(self._reject(found, group) for group in by_row)
         self.rejected += len(rejects)
         return Sifted(rows=rows, deleted=deleted, rejects=rejects)
 
@@ -75,8 +68,8 @@ class Sieve:
             raise Usage(f"{bad}. --check lists all such rows, --bad-rows FILE sets them aside")
         raise Usage(f"{bad}; --bad-rows-max {self.rows_max} takes no more")
 
-    def _reject(self, found: Examined, group: Sequence[Finding], place: RowPlace) -> RejectRecord:
-        told = [found.tell(finding, place) for finding in group]
+    def _reject(self, found: Examined, group: Sequence[Finding]) -> RejectRecord:
+        told = [found.tell(finding) for finding in group]
         reason = "; ".join(bad.explain() for bad in told)
         data = group[0].data or found.show_row(group)
         return told[0].model_copy(update={"reason": reason, "data": data})
@@ -84,21 +77,27 @@ class Sieve:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Examined:
-    """A chunk (`chunk`) with its typed rows (`rows`), and the findings in them, sorted by row."""
+    """A chunk (`chunk`) with its typed rows (`rows`), and the findings in them, sorted by row.
+
+    Without findings, `good` are the rows as they are written, and `deleted` which of them delete.
+    """
 
     source: str
+    numbered: bool
     types: Mapping[str, pa.DataType]
     """The table's types."""
     lenience: Lenience
     chunk: pa.Table
     rows: pa.Table
     findings: tuple[Finding, ...]
+    good: pa.Table | None = None
+    deleted: pa.Array | None = None
 
-    def tell(self, finding: Finding, place: RowPlace) -> RejectRecord:
-        """A finding, with its source and place."""
+    def tell(self, finding: Finding) -> RejectRecord:
+        """A finding, with its source and row."""
         return RejectRecord(
             source=self.source,
-            **asdict(place),
+            row=finding.row if self.numbered else None,
             column=finding.column,
             value=finding.value,
             reason=finding.reason,
@@ -119,28 +118,42 @@ class Examined:
         return show_row(row) | {name: as_given[name] for name in as_given.keys() & bad}
 
 
-def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: int) -> Examined:
+def examine(
+    shape: Shape, chunk: pa.Table, source: str, first_row: int | None, most: int
+) -> Examined:
     """Find what is wrong with a chunk's rows: all of it, if each column has less than `most`.
 
     Raises Usage for columns that can't be written, whatever the rows.
     """
     typed, found = chunk, list[Finding]()
-    numbers: Sequence[int] = range(first_row + 1, first_row + 1 + len(chunk))
+    numbers: Sequence[int] = range((first_row or 0) + 1, (first_row or 0) + 1 + len(chunk))
     if is_marked(chunk):
         try:
             typed, found, numbers = convert_text(chunk, shape.list_types(), shape.lenience, most)
         except ValueError as error:
             raise Usage(f"{source}: {error}") from None
-    bad_already = {(f.place, f.column) for f in found}
-    found += [f for f in find_bad(shape, typed, most) if (f.place, f.column) not in bad_already]
+    good, deleted, stopped = None, None, None
+    if not found:
+        try:
+            good, deleted = shape.conform(typed, source)
+        except Usage as error:
+            stopped = error
+    if good is None:
+        known = {(f.place, f.column) for f in found}
+        found += [f for f in find_bad(shape, typed, most) if (f.place, f.column) not in known]
+    if stopped is not None and not found:
+        raise stopped
     numbered = [f if f.place is None else replace(f, row=numbers[f.place]) for f in found]
     return Examined(
         source=source,
+        numbered=first_row is not None,
         types=shape.list_types(),
         lenience=shape.lenience,
         chunk=chunk,
         rows=typed,
         findings=tuple(sorted(numbered, key=lambda f: f.row or 0)),
+        good=good,
+        deleted=deleted,
     )
 
 

@@ -1,25 +1,37 @@
-"""`memwal audit`: what a trail says, and whether it is whole. Opens no table, imports no Lance."""
+"""`memwal audit`: what a trail says, and whether it is whole. Opens no table, imports no Lance.
+
+A trail is whole if its numbers have no gap from 1 on, each document's bytes have the digest in its
+last line, and each carries the digest of the one before. Its end could still be cut off, or all of
+it be written anew from some document on: that shows where a run record in the table names a
+document which the trail does not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Usage
+from memwal.errors import Corruption, MemWalError, Usage
 from memwal.format import layout
-from memwal.jobs.audit.plan import Chain, Finding, Line, clean_path, is_about
 from memwal.jobs.audit.report import (
     AuditDocumentReport,
+    AuditRequest,
     AuditTableReport,
     AuditVerifyReport,
-    FindingReport,
+    Finding,
     UnfinishedReport,
 )
-from memwal.jobs.audit.request import AuditRequest
 from memwal.ports import Clock, Objects
-from memwal.report import DONE, AuditItem, JobReport, TableReport, failed_report
+from memwal.report import (
+    DONE,
+    AuditItem,
+    JobReport,
+    TableReport,
+    describe_error,
+    failed_report,
+)
 from memwal.run.records import RUNS_KEPT_MAX
 from memwal.run.reports import job_report
 from memwal.run.trail import open_trail
@@ -31,18 +43,22 @@ from memwal.store.tables.manifests import check_table_folder
 from memwal.text import name_some
 
 _ERRORS_NAMED_MAX = 3
+_BASE_FOLDERS = frozenset(("data", "_deletions", "_indices", "_transactions"))
+_REWRITTEN = frozenset(("data", "_deletions"))
 
 
 def run_audit(
     tables: Sequence[ResolvedTable],
     request: AuditRequest,
-    other_shards: Mapping[str, Set[str]] = MappingProxyType({}),
+    find_others: Callable[
+        [ResolvedTable, Sequence[tuple[str, str]]], Set[str]
+    ] = lambda table, key: frozenset(),
 ) -> JobReport:
-    """Report what the trails say. `other_shards` has, by table, shards that can't hold the key."""
+    """Report what the trails say. `find_others` finds a table's shards that can't hold a key."""
 
     def search(table: ResolvedTable, uri: str, clock: Clock) -> tuple[TableReport, Objects]:
         trail = open_trail(table, uri, clock)
-        others = other_shards.get(table.name, frozenset())
+        others = find_others(table, request.key) if request.key else frozenset[str]()
         report = search_trail(table.name, trail, request, uri, others)
         if not report.searched:
             # A trail outlives its table, so that is looked at only now.
@@ -132,7 +148,7 @@ def search_trail(
         if entry.number in closed or request.run not in (None, entry.run_id):
             continue
         items = [item for item in document.items if item.shard_id not in others]
-        items = [item for item in items if path is None or _is_about(item, path)]
+        items = [item for item in items if path is None or is_about(item, path)]
         if (path is not None or others) and not items:
             continue
         left = "failed" if entry.number in failed else "unfinished"
@@ -156,14 +172,83 @@ def search_trail(
     )
 
 
-def _is_about(item: AuditItem, path: str) -> bool:
-    line = Line(
-        action=item.action, path=item.path, generations=item.generations, version=item.version
-    )
-    return is_about(line, path)
+def clean_path(path: str, table: str) -> str:
+    """A path below the table, whether it was given with the table's address or without."""
+    return path.removeprefix(table.rstrip("/")).strip("/")
+
+
+def is_about(item: AuditItem, path: str) -> bool:
+    """Whether the item is about that object or folder, or may be."""
+    if item.path == path or item.path.startswith(f"{path}/"):
+        return True
+    folder, _, name = path.rpartition("/")
+    if item.action == "expire":
+        # Lance says which versions went, and not which files nothing needed any more.
+        version = layout.parse_table_manifest_name(name) if folder == layout.VERSIONS else None
+        return version == item.version or path.partition("/")[0] in _BASE_FOLDERS
+    if item.action == "rewrite":
+        return path.partition("/")[0] in _REWRITTEN
+    if item.action in ("merge", "rescue"):
+        rest = path.removeprefix(f"{item.path}/")
+        if rest == path:
+            return False
+        generation = layout.parse_generation_folder(rest.partition("/")[0])
+        if generation is None:
+            return item.action == "rescue"
+        first, last = item.generations or (0, 0)
+        return first <= generation <= last
+    return path.startswith(f"{item.path}/")
 
 
 # ---- whether it is whole
+
+
+@dataclass(kw_only=True, slots=True)
+class Chain:
+    """Follows a trail from its first document on.
+
+    `recorded` has the digests by number that run records in the table name. `digest` is that of the
+    last document; None where it can't be read.
+    """
+
+    recorded: Mapping[int, str] = field(default_factory=dict)
+    documents: int = 0
+    last: int = 0
+    digest: str | None = ""
+
+    def follow(
+        self, number: int, *, digest: str | None, previous: str | None, problem: str | None
+    ) -> Iterator[Finding]:
+        """What is wrong with the next document, whose number is higher than that of the last.
+
+        `digest` and `previous` are None where they can't be read.
+        """
+        if number > self.last + 1:
+            first, last = self.last + 1, number - 1
+            gone = f"document {first} is" if first == last else f"documents {first} to {last} are"
+            yield _find(first, Corruption("MW-U01", f"{gone} missing"))
+        elif previous is not None and self.digest is not None and previous != self.digest:
+            text = f"document {number} does not carry the digest of {self.last}: one was changed"
+            yield _find(number, Corruption("MW-U02", text))
+        if problem is not None:
+            yield _find(number, Corruption("MW-U02", f"document {number}: {problem}"))
+        known = self.recorded.get(number)
+        if known is not None and digest is not None and known != digest:
+            text = f"document {number} is not the one that a run record in the table names"
+            yield _find(number, Corruption("MW-U03", text))
+        self.documents += 1
+        self.last, self.digest = number, digest
+
+    def end(self) -> Iterator[Finding]:
+        """What the run records in the table name beyond the trail's end."""
+        beyond = sorted(number for number in self.recorded if number > self.last)
+        if beyond:
+            text = f"the trail ends at {self.last}; run records in the table name {beyond[-1]}"
+            yield _find(beyond[-1], Corruption("MW-U03", text))
+
+
+def _find(number: int, error: Corruption) -> Finding:
+    return Finding(code=error.code, number=number, detail=error.text, error=error)
 
 
 def verify_trail(
@@ -193,19 +278,15 @@ def verify_trail(
     findings += chain.end()
     error = None
     if findings:
-        texts = name_some([found.error.text for found in findings], _ERRORS_NAMED_MAX, "findings")
+        texts = name_some([found.detail for found in findings], _ERRORS_NAMED_MAX, "findings")
         error = findings[0].error.say(f"{trail.uri}: {'; '.join(texts)}")
     return AuditVerifyReport(
         table=name,
-        outcome=DONE if error is None else error.outcome,
-        exit_code=0 if error is None else error.exit_code,
-        error=None if error is None else str(error),
+        **describe_error(error, DONE),
         trail=trail.uri,
         documents=chain.documents,
         newest=newest,
         recorded=None if recorded is None else len(recorded),
-        findings=tuple(
-            FindingReport(code=f.error.code, number=f.number, detail=f.error.text) for f in findings
-        ),
+        findings=tuple(findings),
         unfinished=tuple(intents.values()),
     )

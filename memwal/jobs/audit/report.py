@@ -1,18 +1,46 @@
-"""What `memwal audit` reports."""
+"""What one may ask of an audit trail, and what `memwal audit` reports."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from pydantic import Field
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, prose, words
+from memwal.options import Option
 from memwal.report import AuditEntry, AuditItem, AuditLink, Section, TableReport
 from memwal.text import count_of, name_some
 
 _ITEMS_SHOWN_MAX = 20
 _FINDINGS_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """Which documents of the trail to show."""
+
+    path: Annotated[
+        str | None,
+        Option(
+            meaning="What happened to this object or folder of the table, or its version's files.",
+            metavar="P",
+        ),
+    ] = None
+    run: Annotated[str | None, Option(meaning="All that this run did.", metavar="ID")] = None
+    key: Annotated[
+        Sequence[tuple[str, str]],
+        Option(
+            meaning="What happened where rows of this key may have been: its shard, and the base. "
+            "The trail has no keys. Bytes as 0x….",
+            metavar="K=V",
+        ),
+    ] = ()
+    limit: Annotated[int, Option(meaning="The newest N documents.", least=1, most=100_000)] = 50
 
 
 class AuditDocumentReport(AuditEntry):
@@ -39,12 +67,13 @@ class AuditTableReport(TableReport):
     unreadable: tuple[int, ...] = ()
 
 
-class FindingReport(Section):
+class Finding(Section):
     """Something that is wrong with a trail, at a document."""
 
     code: str
     number: int
     detail: str
+    error: Any = Field(exclude=True, repr=False)
 
 
 class UnfinishedReport(AuditEntry):
@@ -63,7 +92,7 @@ class AuditVerifyReport(TableReport):
     documents: int = 0
     newest: AuditLink | None = None
     recorded: int | None = None
-    findings: tuple[FindingReport, ...] = ()
+    findings: tuple[Finding, ...] = ()
     unfinished: tuple[UnfinishedReport, ...] = ()
 
 

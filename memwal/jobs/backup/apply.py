@@ -34,23 +34,24 @@ from typing import TYPE_CHECKING
 from memwal.errors import Corruption, LostRace, MemWalError, Missing, Refused
 from memwal.jobs.backup.plan import (
     NUMBERED,
+    BackupTableReport,
     CopyPlan,
     Damage,
+    DestinationState,
     Needed,
     Phase,
-    Place,
     check_history,
     check_place,
     check_same,
     choose_deleted,
     choose_expired,
+    describe_backup,
     find_shards,
     is_passing,
     list_hints,
     name_damage,
     plan_copies,
 )
-from memwal.jobs.backup.report import BackupTableReport, describe_backup
 from memwal.jobs.backup.request import Keep
 from memwal.model import Backup, BackupMark, BackupObject
 from memwal.ports import Clock, Steps, no_steps
@@ -273,7 +274,7 @@ class BackupMaker:
         return read
 
     def _copy_moment(
-        self, place: Place, mark: BackupMark
+        self, place: DestinationState, mark: BackupMark
     ) -> tuple[BackupMark, Backup, list[BackupObject]]:
         """Steps 3 to 6, of one moment; and its pin is let go of, unless the run is killed."""
         self._before("pin")
@@ -290,13 +291,13 @@ class BackupMaker:
             with suppress(MemWalError):  # it expires
                 self.source.let_go(mark.pin)
 
-    def _look(self) -> Place:
+    def _look(self) -> DestinationState:
         self.dest.backups.check_free(self.name)
         place = self.dest.look()
         check_place(place, self.source.uri)
         return place
 
-    def _check_history(self, place: Place, version: int) -> None:
+    def _check_history(self, place: DestinationState, version: int) -> None:
         if place.backups:
             at = self.source.committed_at_nanos(place.backups[-1].version)
             check_history(place, self.source.uri, version, at)
@@ -366,7 +367,9 @@ class BackupMaker:
                 self._bytes_copied += 0 if is_there else read.size_bytes
         return read
 
-    def _finish(self, place: Place, backup: Backup, found: Sequence[BackupObject]) -> Backup:
+    def _finish(
+        self, place: DestinationState, backup: Backup, found: Sequence[BackupObject]
+    ) -> Backup:
         # It is the newest, whatever the clocks of those who made the others said.
         newest = max((other.made_at_nanos for other in place.backups), default=0)
         backup = replace(backup, made_at_nanos=max(backup.made_at_nanos, newest + 1))

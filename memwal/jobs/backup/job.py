@@ -6,17 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Refused
+from memwal.grid import Column, build_table, format_count, format_size, numbers, words
 from memwal.jobs.backup.apply import BackupMaker, Check, Dropper, compare_objects, name_backup
-from memwal.jobs.backup.plan import name_damage
-from memwal.jobs.backup.report import BackupTableReport, describe_backup
+from memwal.jobs.backup.plan import (
+    BackupReport,
+    BackupTableReport,
+    describe_backup,
+    name_damage,
+)
 from memwal.jobs.backup.request import BackupRequest, read_keep
 from memwal.jobs.backup.store import BackupSource, StoredDestination, check_apart, choose_place
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import DONE, FAILED, NOTHING_TO_DO, JobReport, TableReport, failed_report
+from memwal.report import (
+    DONE,
+    FAILED,
+    NOTHING_TO_DO,
+    JobReport,
+    TableReport,
+    failed_report,
+)
 from memwal.run.fanout import Fanout
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
@@ -25,7 +40,7 @@ from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
-from memwal.text import iso_time
+from memwal.text import count_of, iso_time, name_some
 
 NAME = "backup"
 
@@ -174,3 +189,47 @@ def _report_place(
         report = failed_report(dest.name, error)
     seconds = clock.monotonic_seconds() - started
     return job_report(NAME, [report], seconds=seconds, requests=[counts], dry_run=dry_run)
+
+
+# ---- what people see
+
+
+_SHOWN_MAX = 20
+
+
+BACKUPS: tuple[Column[BackupReport], ...] = (
+    words("backup", lambda found: found.name),
+    words("state", lambda found: found.state),
+    words("made (UTC)", lambda found: (found.made_at or "-")[:16].replace("T", " ")),
+    words("version", lambda found: str(found.version)),
+    numbers("objects", lambda found: found.objects),
+    words("size", lambda found: format_size(found.bytes)),
+)
+
+
+def show_table(report: BackupTableReport) -> list[RenderableType]:
+    """Render a line for each backup, and what was done."""
+    parts: list[RenderableType] = []
+    if report.backups:
+        parts.append(build_table(report.backups, BACKUPS))
+    elif report.error is None:
+        parts.append(Text(f"  no backups in {report.dest}", style="dim"))
+    if report.objects_copied or report.objects_kept:
+        planned = any(found.state == "planned" for found in report.backups)
+        verb = "to copy" if planned else "copied"
+        parts.append(
+            Text(
+                f"  {verb}: {count_of(report.objects_copied, 'object')} "
+                f"({format_size(report.bytes_copied)}); "
+                f"{format_count(report.objects_kept)} were there already"
+            )
+        )
+    if report.objects_deleted:
+        parts.append(Text(f"  deleted: {count_of(report.objects_deleted, 'object')}"))
+    if report.objects_read:
+        parts.append(Text(f"  read and compared: {count_of(report.objects_read, 'object')}"))
+    lines = [f"  {found.path}: {found.problem}" for found in report.damaged]
+    parts += [Text(line, style="red") for line in name_some(lines, _SHOWN_MAX, "objects")]
+    if report.unfinished:
+        parts.append(Text(f"  {report.unfinished}", style="yellow"))
+    return parts

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 from memwal.errors import Corruption, MemWalError, Refused
 from memwal.format import layout
@@ -23,6 +24,7 @@ from memwal.model import (
     ShardManifest,
     ShardView,
 )
+from memwal.report import Section, TableReport
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 3
@@ -52,7 +54,7 @@ class Needed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class DestinationState:
     """What is at the destination: backups, what they need, and all objects with their sizes.
 
     `known` has what some backup's list says of each object. `ours` are paths that no backup needs,
@@ -80,7 +82,7 @@ class CopyPlan:
     copied: tuple[Needed, ...]
 
 
-def check_place(place: Place, source: str) -> None:
+def check_place(place: DestinationState, source: str) -> None:
     """Raise Refused for a place that is not this table's, or that somebody else wrote to."""
     strange = [path for path in sorted(place.sizes) if not _is_expected(path, place)]
     named = ", ".join(name_some(strange, _NAMED_MAX, "objects"))
@@ -104,7 +106,7 @@ def check_place(place: Place, source: str) -> None:
         )
 
 
-def _is_expected(path: str, place: Place) -> bool:
+def _is_expected(path: str, place: DestinationState) -> bool:
     if path in place.known or path in place.ours or path.startswith(f"{layout.MAINTENANCE}/"):
         return True
     name = path.rsplit("/", 1)[-1]
@@ -118,7 +120,9 @@ def _is_expected(path: str, place: Place) -> bool:
     )
 
 
-def check_history(place: Place, source: str, version: int, former_at_nanos: int | None) -> None:
+def check_history(
+    place: DestinationState, source: str, version: int, former_at_nanos: int | None
+) -> None:
     """Raise Refused if the place's newest backup is of another table, or of another history.
 
     `former_at_nanos` is when the source committed that backup's version, None if it has expired.
@@ -147,7 +151,7 @@ def check_history(place: Place, source: str, version: int, former_at_nanos: int 
         )
 
 
-def plan_copies(place: Place, wanted: Iterable[Needed]) -> CopyPlan:
+def plan_copies(place: DestinationState, wanted: Iterable[Needed]) -> CopyPlan:
     """Choose what to copy. Raises Refused for another object under one of the paths."""
     kept: list[BackupObject] = []
     there: list[Needed] = []
@@ -305,3 +309,59 @@ def list_hints(backups: Sequence[Backup]) -> dict[ShardId, int]:
 def is_passing(error: MemWalError) -> bool:
     """Whether what is missing may just have been merged and collected: look again."""
     return isinstance(error, Refused | Corruption) and error.code in ("MW-A04", "MW-A09")
+
+
+# ---- what is reported
+
+
+class BackupReport(Section):
+    """A backup. `state` is made, planned (a dry run), kept, expired, dropped, sound or damaged.
+
+    `objects` and `bytes` are what it needs, which others of its place may need as well.
+    """
+
+    name: str
+    state: str
+    made_at: str | None
+    source: str
+    version: int
+    shards: int
+    objects: int
+    bytes: int
+
+
+class BackupTableReport(TableReport):
+    """A table that was backed up, or a place of backups that was looked after.
+
+    What was copied, and what was there already, are objects; `moments` is how often the table was
+    looked at until a moment could be copied whole. `requests_dest` are those to the place: all
+    are in the document's `requests`.
+    """
+
+    SUMMARISED: ClassVar[tuple[str, ...]] = ("objects_copied", "bytes_copied", "objects_kept")
+
+    dest: str
+    backups: tuple[BackupReport, ...] = ()
+    objects_copied: int = 0
+    bytes_copied: int = 0
+    objects_kept: int = 0
+    moments: int = 0
+    objects_deleted: int = 0
+    objects_read: int = 0
+    damaged: tuple[Damage, ...] = ()
+    unfinished: str | None = None
+    requests_dest: dict[str, int] = {}
+
+
+def describe_backup(backup: Backup, state: str) -> BackupReport:
+    """The report of a backup."""
+    return BackupReport(
+        name=backup.name,
+        state=state,
+        made_at=iso_time(backup.made_at_nanos),
+        source=backup.source,
+        version=backup.version,
+        shards=len(backup.shards),
+        objects=backup.num_objects,
+        bytes=backup.num_bytes,
+    )

@@ -21,9 +21,9 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.backup.plan import (
+    DestinationState,
     Needed,
     Phase,
-    Place,
     check_there,
     choose_entries,
     describe_shard,
@@ -55,7 +55,7 @@ _PIN_SECONDS = 7 * 86_400.0
 _READERS_MAX = 16
 
 
-class _Seen:
+class _RememberingViews:
     """Views, the last of which is remembered: a checkpoint has not all that its view had."""
 
     def __init__(self, stores: Stores) -> None:
@@ -98,7 +98,7 @@ class BackupSource:
         """Make a checkpoint that expires, and return its view. It works without the table's lease:
         that only saves work, and jobs need not wait for a backup.
         """
-        seen = _Seen(self.stores)
+        seen = _RememberingViews(self.stores)
         stores = self.stores
         maker = CheckpointMaker(
             uri=stores.uri,
@@ -335,7 +335,7 @@ class StoredDestination:
         """The place's address."""
         return self.objects.uri
 
-    def look(self) -> Place:
+    def look(self) -> DestinationState:
         """All that is there. Older backups' lists are read only for what newer ones don't name."""
         sizes = {file.path: file.size_bytes for file in self.objects.list("")}
         found = self.backups.list()
@@ -347,7 +347,7 @@ class StoredDestination:
         mark = self.backups.read_mark()
         names = self.backups.left_lists()
         left = {one.path: one for name in names for one in self.backups.objects_of_left(name)}
-        return Place(
+        return DestinationState(
             uri=self.uri,
             backups=found,
             known=left | known,

@@ -24,13 +24,13 @@ from memwal.jobs.compaction.plan import (
     AgedFragment,
     CompactionLimits,
     CompactionPlan,
+    CompactionTableReport,
     CompactionTask,
     TableFragments,
     choose_tasks,
     is_worth_purging,
 )
-from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, describe_error, join_errors, sum_up
@@ -119,7 +119,7 @@ class Compactor:
     read_store_time: Callable[[str], int]
     """The store's own time, read off a file that is written under this name for the purpose."""
     rewrite: Rewrite
-    foresee_indexes: Callable[[TableView], Indexes]
+    plan_indexes: Callable[[TableView], Indexes]
     """What index catch-up would do."""
     catch_up: Callable[[], Indexes]
     """Index catch-up of the table, under the lease that this run holds."""
@@ -135,8 +135,8 @@ class Compactor:
 
         Otherwise, and in a dry run, it only reports. Raises errors of the whole table.
         """
-        fragments, plan = self._foresee(view)
-        run = _Run(before=fragments, plan=plan, indexes=self.foresee_indexes(view))
+        fragments, plan = self._plan(view)
+        run = _Run(before=fragments, plan=plan, indexes=self.plan_indexes(view))
         # An index that is behind is work too: a killed run may have left it so, and Lance does not
         # combine fragments that differ in index coverage.
         behind = any(i.outcome == DONE for i in run.indexes)
@@ -162,7 +162,7 @@ class Compactor:
         run.seconds = self.clock.monotonic_seconds() - started
         return self._report(view, run, after, run.outcome)
 
-    def _foresee(self, view: TableView) -> tuple[TableFragments, CompactionPlan]:
+    def _plan(self, view: TableView) -> tuple[TableFragments, CompactionPlan]:
         """The fragments, and what a run would rewrite of them."""
         fragments = self.table.fragments(view.version)
         tasks = self.table.plan(view.version, self.limits)
@@ -216,7 +216,7 @@ class Compactor:
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             view = self.views.table()
             check_details(view)
-            _, run.plan = self._foresee(view)
+            _, run.plan = self._plan(view)
             if not run.plan.tasks:
                 return
             rewritten = self._rewrite(run, run.plan)

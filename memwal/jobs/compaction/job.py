@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.grid import build_table, format_size, numbers, words
 from memwal.jobs.compaction.apply import Compactor, Rewritten
-from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTableReport, CompactionTask
 from memwal.jobs.compaction.store import CompactionUnit, LanceCompactionTable, run_compaction_unit
-from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
+from memwal.jobs.index_catchup.job import INDEXES, IndexCatchupOptions, make_catchup_job
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -20,6 +24,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.objects.opening import read_store_time
+from memwal.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             clock=stores.clock,
             read_store_time=partial(read_store_time, stores.objects),
             rewrite=rewrite,
-            foresee_indexes=lambda view: catchup.foresee(view).indexes,
+            plan_indexes=lambda view: catchup.plan(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,
             limits=choose_limits(CompactionLimits, table.resolved),
             steps=options.steps,
@@ -57,3 +62,32 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
         ).run(view, dry_run=options.dry_run)
 
     return JobRunner(name="compaction").run_each(options, compact, progress)
+
+
+# ---- what people see
+
+
+COUNTED = ("fragments", "files", "rows", "deleted_rows")
+
+
+def show_table(report: CompactionTableReport) -> list[RenderableType]:
+    """Render what was rewritten, the counts before and after, and the indexes caught up."""
+    if report.fragments_before is None:
+        return []
+    size = format_size(report.bytes_rewritten)
+    counts = build_table(
+        COUNTED,
+        (
+            words("", lambda name: name.replace("_", " ")),
+            numbers("before", lambda name: getattr(report, f"{name}_before")),
+            numbers("after", lambda name: getattr(report, f"{name}_after")),
+        ),
+    )
+    indexes = [build_table(report.indexes, INDEXES)] if report.indexes else []
+    done = f"{count_of(report.tasks, 'task')}, {size}, {count_of(report.commits, 'commit')}"
+    text = f"  {done}: {report.reason}"
+    aged = []
+    if report.expired_rows is not None:
+        rows = count_of(report.expired_rows, "row")
+        aged = [Text(f"  {rows} older than {report.expired_before}; {report.purged_rows} purged")]
+    return [Text(text), *aged, counts, *indexes]

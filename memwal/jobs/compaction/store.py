@@ -19,7 +19,6 @@ from memwal.jobs.compaction.plan import (
     TableFragments,
 )
 from memwal.rows.expire import Horizon
-from memwal.run.metrics.spans import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import call_lance
@@ -91,8 +90,7 @@ class LanceCompactionTable:
         """
         dataset = self._tables.base()
         results = [RewriteResult.from_json(r.data) for r in rewritten]
-        with span("memwal compaction commit", table=dataset.uri, tasks=len(results)):
-            call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
+        call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
 
 
 def _options(limits: CompactionLimits) -> dict[str, Any]:

@@ -31,10 +31,9 @@ from memwal.format import layout
 from memwal.jobs.erase.plan import (
     Finding,
     Judge,
-    Kind,
-    Look,
+    ObjectKind,
     Pin,
-    State,
+    SearchResult,
     check_pins,
     count_holders,
     describe_stuck,
@@ -46,14 +45,13 @@ from memwal.jobs.erase.request import ResumeRequest
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable
-from memwal.text import count_of, iso_time
+from memwal.text import iso_time
 
 if TYPE_CHECKING:
     from memwal.jobs.erase.job import EraseOptions
-    from memwal.jobs.erase.store.changes import TableChanges
-    from memwal.jobs.erase.store.keys import Keys
-    from memwal.jobs.erase.store.search import TableSearch
-    from memwal.jobs.erase.store.tombstones import Claims, TableTombstones
+    from memwal.jobs.erase.keys import Keys
+    from memwal.jobs.erase.search import TableSearch
+    from memwal.jobs.erase.store import Claims, TableChanges, TableTombstones
     from memwal.run.stores import Stores
     from memwal.run.tables import OpenTable
 
@@ -84,8 +82,8 @@ class Eraser:
     run_job: Callable[[str], JobOnTable]
     must_stop: Callable[[Sequence[JobOnTable]], bool]
     record: Erasure | None = None
-    first: Look = field(init=False)
-    look: Look = field(init=False)
+    first: SearchResult = field(init=False)
+    look: SearchResult = field(init=False)
     found: dict[str, int] = field(init=False, default_factory=dict)
     claimed: list[str] = field(init=False, default_factory=list)
     dropped: list[AuditItem] = field(init=False, default_factory=list)
@@ -130,26 +128,18 @@ class Eraser:
             stopped = error
         return self._prove(view, seen, stopped)
 
-    def verify(self, view: TableView) -> EraseTableReport:
-        """Look at every object again; garbage is asked what keeps what is left."""
-        self._begin_look(view)
-        findings = self._judge([self.run_job("garbage")])
-        left = sum(found.state in (State.HELD, State.UNKNOWN) for found in findings)
-        error = PartlyFailed(f"{count_of(left, 'object')} may hold an erased key (objects)")
-        return self._report(view, findings, error if left else None)
-
     def _begin_look(self, view: TableView) -> None:
         self.first = self.look = self.search.look(view)
         self.warnings += self.look.problems
         self.found = count_holders(self.look, self._judge())
 
-    def _judge(self, jobs: Sequence[JobOnTable] | None = None) -> list[Finding]:
+    def _judge(self) -> list[Finding]:
         blank = Erasure(erasure_id="", keys=0, began_at="", holder="", version_before=0)
         return Judge(
             look=self.look,
             erasure=self.record or blank,
             permission=self.permission,
-            kept=find_kept(self.jobs if jobs is None else jobs),
+            kept=find_kept(self.jobs),
             now_nanos=self.stores.clock.now_nanos(),
         ).list_findings()
 
@@ -330,7 +320,7 @@ class Eraser:
     def _leave_latest(self) -> None:
         """Make another version where the latest one names a key, as a delete's condition does."""
         self._before("leave")
-        texts, latest = (Kind.VERSION, Kind.TRANSACTION), self._latest
+        texts, latest = (ObjectKind.VERSION, ObjectKind.TRANSACTION), self._latest
         if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
             self.changes.commit_nothing()
 
@@ -359,7 +349,7 @@ class Eraser:
     def _let_go(self) -> None:
         """Step 6: tags, checkpoints and run records."""
         pins = self.look.pins if self.request.through_tags else ()
-        named = [s.path for s in self.look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
+        named = [s.path for s in self.look.sightings if s.kind is ObjectKind.RUN_RECORD and s.rows]
         self.table.intend([*map(describe_pin, pins), *map(describe_record, named)])
         for pin in pins:
             self._before("unpin")
@@ -380,7 +370,7 @@ class Eraser:
                 break
         self.warnings += getattr(self.jobs[-1].report, "warnings", ())
 
-    def _empty(self) -> Look | None:
+    def _empty(self) -> SearchResult | None:
         """Put sentinels in place of WAL entries that hold a key and nobody needs but for their
         positions, which are never free. Returns what it saw, where that stays true.
         """
@@ -414,7 +404,7 @@ class Eraser:
     # ---- the proof
 
     def _prove(
-        self, view: TableView, seen: Look | None, stopped: MemWalError | None
+        self, view: TableView, seen: SearchResult | None, stopped: MemWalError | None
     ) -> EraseTableReport:
         """Step 8."""
         record, erasures = self._open, self.stores.erasures

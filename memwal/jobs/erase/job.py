@@ -1,4 +1,4 @@
-"""`memwal erase`: erases rows or lists what holds them; goes on with that; proves it again."""
+"""`memwal erase`: erases rows, or lists what holds them; goes on with what is open."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from memwal.config import make_settings
 from memwal.errors import MemWalError, Refused, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.erase.apply import Eraser
+from memwal.jobs.erase.keys import Keys, read_keys
 from memwal.jobs.erase.report import EraseTableReport
-from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
-from memwal.jobs.erase.store.changes import TableChanges
-from memwal.jobs.erase.store.keys import Keys, read_keys
-from memwal.jobs.erase.store.search import TableSearch
-from memwal.jobs.erase.store.tombstones import TableTombstones
+from memwal.jobs.erase.request import EraseRequest, ResumeRequest
+from memwal.jobs.erase.search import TableSearch
+from memwal.jobs.erase.store import TableChanges, TableTombstones
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import Erasure, ShardId, TableView
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.ports import Steps, no_steps
 from memwal.report import HELD, JobOnTable, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
@@ -46,20 +45,16 @@ Confirm = Callable[[str, Sequence[ShardId]], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class EraseOptions(RunOptions):
-    """The options of each of them; `erasure_id` is that of `erase verify`, which changes nothing.
+    """The options of both. Without `yes`, `confirm` is asked before shards are claimed."""
 
-    Without `yes`, `confirm` is asked before shards are claimed.
-    """
-
-    request: KeysRequest | ResumeRequest = EraseRequest()
-    erasure_id: str = ""
+    request: ResumeRequest = EraseRequest()
     confirm: Confirm = lambda name, shards: False
     steps: Steps = no_steps
 
     @property
     def acts(self) -> bool:
         """Whether anything may be written."""
-        return getattr(self.request, "execute", False) and not self.dry_run
+        return self.request.execute and not self.dry_run
 
 
 def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
@@ -70,7 +65,7 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     ) -> TableReport:
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
-        record, keys = _choose_keys(narrow(options.request, EraseRequest), stores, view)
+        record, keys = _choose_keys(convert_request(options.request, EraseRequest), stores, view)
         eraser = _make_eraser(options, progress, table, stores, keys, record)
         return eraser.run(view) if options.acts else eraser.plan(view)
 
@@ -103,11 +98,11 @@ def run_resume(options: EraseOptions, progress: Progress) -> JobReport:
                 left = {**left, record.erasure_id: report.erasure}
             if report.outcome == HELD:
                 break
-        told = (text for job in jobs for text in getattr(job.report, "warnings", ()))
+        warnings = (text for job in jobs for text in getattr(job.report, "warnings", ()))
         return EraseTableReport(
             table=name,
             erasures=tuple(left.values()),
-            warnings=tuple(dict.fromkeys(told)),
+            warnings=tuple(dict.fromkeys(warnings)),
             **sum_up_jobs(jobs),
         )
 
@@ -120,7 +115,7 @@ def _run(
     work: Callable[[EraseOptions, OpenTable, Stores, TableView], TableReport],
 ) -> JobReport:
     for table in options.tables:
-        permit(narrow(options.request, GarbageRequest), table.settings)
+        permit(convert_request(options.request, GarbageRequest), table.settings)
     if options.acts and not options.lease:
         raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
     runner = JobRunner(
@@ -133,27 +128,6 @@ def _run(
         return runner.run_each(
             leased, lambda table, stores, view, _: work(leased, table, stores, view), progress
         )
-
-
-def run_verify(options: EraseOptions, progress: Progress) -> JobReport:
-    """Repeat the proof of an erasure: look at every object again."""
-
-    def prove(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        record = stores.erasures.find(options.erasure_id)
-        stored = stores.erasures.read_keys(record.erasure_id)
-        asked = narrow(options.request, KeysRequest)
-        if asked.key or asked.keys:
-            keys = _read_given(asked, stores, view)
-        elif stored is not None:
-            keys = Keys(stored)
-        else:
-            raise Usage(
-                f"{stores.uri}: erasure {record.erasure_id} is {record.state}, and its keys are "
-                "forgotten: name them with --key or --keys"
-            )
-        return _make_eraser(options, progress, table, stores, keys, record).verify(view)
-
-    return JobRunner(name=NAME, looks_only=True).run_each(options, prove, progress)
 
 
 def run_list(options: RunOptions, progress: Progress) -> JobReport:
@@ -172,11 +146,6 @@ def run_list(options: RunOptions, progress: Progress) -> JobReport:
     return JobRunner(name=NAME, looks_only=True).run_each(options, look, progress)
 
 
-def _read_given(request: KeysRequest, stores: Stores, view: TableView) -> Keys:
-    schema = stores.tables.seen(view.version).schema
-    return Keys(read_keys(request.key, request.keys, view.primary_key, schema))
-
-
 def _read_stored(stores: Stores, record: Erasure) -> Keys:
     stored = stores.erasures.read_keys(record.erasure_id)
     if stored is None:
@@ -190,15 +159,9 @@ def _read_stored(stores: Stores, record: Erasure) -> Keys:
 def _choose_keys(
     request: EraseRequest, stores: Stores, view: TableView
 ) -> tuple[Erasure | None, Keys]:
-    """The open erasure to go on with, if any, and the keys."""
-    if request.resume is not None:
-        if request.key or request.keys:
-            raise Usage("--resume goes by the stored keys: leave --key and --keys out")
-        record = stores.erasures.find(request.resume)
-        if record.state == "done":
-            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is done")
-        return record, _read_stored(stores, record)
-    keys = _read_given(request, stores, view)
+    """The open erasure of these keys, if there is one, and the keys."""
+    schema = stores.tables.seen(view.version).schema
+    keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
     for record in stores.erasures.list():
         stored = stores.erasures.read_keys(record.erasure_id) if record.state == "open" else None
         if stored is not None and keys.same_as(stored):
@@ -214,13 +177,13 @@ def _make_eraser(
     keys: Keys,
     record: Erasure | None,
 ) -> Eraser:
-    request, acts = narrow(options.request, ResumeRequest), options.acts
-    permission = permit(narrow(request, GarbageRequest), table.resolved.settings)
+    request, acts = options.request, options.acts
+    permission = permit(convert_request(request, GarbageRequest), table.resolved.settings)
     began = None if record is None else record.retention_seconds
     if permission.retention_seconds is None and (began or 0) >= RETENTION_SECONDS_MIN:
         # As it began; a short one has to be asked for again.
         permission = replace(permission, retention_seconds=began)
-    garbage = narrow(
+    garbage = convert_request(
         request,
         GarbageRequest,
         execute=acts,

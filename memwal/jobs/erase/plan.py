@@ -1,9 +1,9 @@
 """The kinds of objects below a table, and what is known of each object. Pure.
 
-`Kind` is the one table of them: where they lie, how erased keys are looked for in them, and what
-takes them away. Each object in the table's folder is of one kind; what the table does not know may
-hold anything. An object's keys are read, or something shows that it can hold none. Of an index over
-other columns neither can be done: it is judged by when it was built. An erasure rewrites the
+`ObjectKind` is the one table of them: where they lie, how erased keys are looked for in them, and
+what takes them away. Each object in the table's folder is of one kind; what the table does not know
+may hold anything. An object's keys are read, or something shows that it can hold none. Of an index
+over other columns neither can be done: it is judged by when it was built. An erasure rewrites the
 fragments, builds all indexes anew, and notes the version after that, the clean one. Whatever that
 version or a later one names was made of rows without the keys, or of rows that were written again
 since. An object that can't be read counts as one that holds them (fail closed).
@@ -60,7 +60,7 @@ class Ends(StrEnum):
     NOTHING = "nothing deletes it by itself"
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """What an object below a table is: the first kind whose paths it has."""
 
     DATA = "data/.+", By.ROWS, Ends.EXPIRY
@@ -88,9 +88,9 @@ class Kind(Enum):
         self.ends = ends
 
 
-def find_kind(path: str) -> Kind:
+def find_kind(path: str) -> ObjectKind:
     """The kind of an object."""
-    return next((kind for kind in Kind if kind.paths.fullmatch(path)), Kind.OTHER)
+    return next((kind for kind in ObjectKind if kind.paths.fullmatch(path)), ObjectKind.OTHER)
 
 
 class State(StrEnum):
@@ -115,7 +115,7 @@ class Sighting:
     """
 
     path: str
-    kind: Kind
+    kind: ObjectKind
     rows: int | None
     how: str
     size_bytes: int = 0
@@ -144,7 +144,7 @@ class Pin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class SearchResult:
     """What a search found.
 
     `versions` has when each retained version of main was committed, and `index_names` the names of
@@ -167,13 +167,13 @@ class Look:
     @property
     def rows(self) -> int:
         """Stored rows of the table with a key, hidden ones included."""
-        own = sum(s.rows or 0 for s in self.sightings if s.kind is Kind.DATA)
+        own = sum(s.rows or 0 for s in self.sightings if s.kind is ObjectKind.DATA)
         return own + sum(self.rows_outside.values())
 
     @property
     def any(self) -> bool:
         """Whether there is something to erase: a key, or an index that only a new build clears."""
-        kinds = (Kind.INDEX, Kind.ERASED_KEYS)
+        kinds = (ObjectKind.INDEX, ObjectKind.ERASED_KEYS)
         return bool(self.rows) or any(
             s.kind not in kinds if s.rows else s.rows is None and s.group in self.index_names
             for s in self.sightings
@@ -198,7 +198,7 @@ class Finding:
     @property
     def is_left(self) -> bool:
         """Whether it holds a key, or may, and is no erasure's own list that was read."""
-        is_list = self.kind == Kind.ERASED_KEYS.name.lower()
+        is_list = self.kind == ObjectKind.ERASED_KEYS.name.lower()
         return self.state is State.UNKNOWN or (self.state is State.HELD and not is_list)
 
 
@@ -206,7 +206,7 @@ class Finding:
 class Judge:
     """What the objects of a look are judged by. `kept` has garbage's reasons, by path."""
 
-    look: Look
+    look: SearchResult
     erasure: Erasure
     permission: Permission
     kept: Mapping[str, str]
@@ -220,13 +220,13 @@ class Judge:
         covers = {
             (seen.shard_id, seen.number): self._judge(seen)[2]
             for seen in self.look.sightings
-            if seen.kind is Kind.GENERATION
+            if seen.kind is ObjectKind.GENERATION
         }
         found = []
         for seen in self.look.sightings:
             state, why, until = self._judge(seen)
             cover = seen.shard_id, seen.generation or 0
-            if state is State.HELD and seen.kind is Kind.WAL_ENTRY and cover in covers:
+            if state is State.HELD and seen.kind is ObjectKind.WAL_ENTRY and cover in covers:
                 why = f"{why.partition(';')[0]}; kept: its generation {seen.generation} is there"
                 until = covers[cover]
             found.append(
@@ -244,11 +244,11 @@ class Judge:
     def _judge(self, seen: Sighting) -> tuple[State, str, int | None]:
         if seen.kind.by is By.ELSEWHERE:
             return State.OUTSIDE, seen.how, None
-        if seen.kind is Kind.ERASED_KEYS and seen.rows:
+        if seen.kind is ObjectKind.ERASED_KEYS and seen.rows:
             return State.HELD, "the keys of an open erasure, until nothing else holds them", None
         if seen.rows == 0:
             return State.ABSENT, seen.how, None
-        if seen.kind is Kind.INDEX:
+        if seen.kind is ObjectKind.INDEX:
             return self._judge_index(seen)
         if seen.kind.by is By.STAGED:
             return State.UNKNOWN, *self._explain(seen.how, seen)
@@ -324,19 +324,19 @@ class Judge:
 def is_again(seen: Sighting, erasure: Erasure) -> bool:
     """Whether what has the key was written after the tombstones."""
     clean = erasure.clean_version
-    if seen.kind is Kind.DATA:
+    if seen.kind is ObjectKind.DATA:
         return clean is not None and seen.oldest >= clean
     if clean is None and not erasure.marks:
         return False
     mark = erasure.marks.get(seen.shard_id) if seen.shard_id is not None else None
-    if seen.kind is Kind.WAL_ENTRY:
+    if seen.kind is ObjectKind.WAL_ENTRY:
         return mark is None or seen.number > mark.position
-    if seen.kind is Kind.GENERATION:
+    if seen.kind is ObjectKind.GENERATION:
         return mark is None or seen.number > mark.generation
     return False
 
 
-def count_holders(look: Look, findings: Iterable[Finding]) -> dict[str, int]:
+def count_holders(look: SearchResult, findings: Iterable[Finding]) -> dict[str, int]:
     """What holds the keys, or may, by kind; the files of an index or of a generation are one."""
     groups = {seen.path: seen.group or seen.path for seen in look.sightings}
     held = {(found.kind, groups[found.path]) for found in findings if found.is_left}
@@ -391,11 +391,11 @@ def find_spent(
     a newer sentinel (`memwal/jobs/garbage/kinds/wal_entry.py`): a sentinel there does as well.
     """
     views = {shard.shard_id: shard for shard in shards}
-    there = {(s.shard_id, s.number) for s in sightings if s.kind is Kind.GENERATION}
+    there = {(s.shard_id, s.number) for s in sightings if s.kind is ObjectKind.GENERATION}
     found = []
     for seen in sightings:
         shard, generation = views.get(seen.shard_id or ShardId("")), seen.generation
-        if seen.kind is not Kind.WAL_ENTRY or not seen.rows or is_again(seen, erasure):
+        if seen.kind is not ObjectKind.WAL_ENTRY or not seen.rows or is_again(seen, erasure):
             continue
         if shard is None or generation is None or seen.writer_epoch is None:
             continue

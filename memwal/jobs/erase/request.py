@@ -12,26 +12,6 @@ from memwal.options import Option
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeysRequest:
-    """Whose rows: one key, or those of a file."""
-
-    key: Annotated[
-        Sequence[str],
-        Option(
-            meaning="The key of the row to erase; once for each key column. Bytes as 0x….",
-            metavar="K=V",
-        ),
-    ] = ()
-    keys: Annotated[
-        str | None,
-        Option(
-            meaning="A file with many keys: CSV with a header, JSON lines, Parquet or Arrow.",
-            metavar="FILE",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResumeRequest(Retention):
     """How long what holds the rows may stay."""
 
@@ -49,10 +29,20 @@ class ResumeRequest(Retention):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EraseRequest(ResumeRequest, KeysRequest):
-    """Rows to erase, and how long what holds them may stay."""
+class EraseRequest(ResumeRequest):
+    """Whose rows to erase, one key's or those of a file, and how long what holds them may stay."""
 
-    resume: Annotated[
+    key: Annotated[
+        Sequence[str],
+        Option(
+            meaning="The key of the row to erase; once for each key column. Bytes as 0x….",
+            metavar="K=V",
+        ),
+    ] = ()
+    keys: Annotated[
         str | None,
-        Option(meaning="Go on with this open erasure, whose keys are stored.", metavar="ID"),
+        Option(
+            meaning="A file with many keys: CSV with a header, or Parquet.",
+            metavar="FILE",
+        ),
     ] = None

@@ -81,7 +81,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             for table in tables
             if table.stores is not None
         ]
-        side_by_side(TableRun.foresee, runs, TABLE_READERS_MAX)
+        side_by_side(TableRun.preview, runs, TABLE_READERS_MAX)
         delete = partial(delete_together, runs, limits=options.limits, fanout=fanout, steps=steps)
         collect_garbage([run.garbage for run in runs], delete)
         for run in runs:

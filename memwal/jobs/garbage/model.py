@@ -1,16 +1,30 @@
-"""The words of garbage collection: what a look at a table shows, and what a plan says. Pure."""
+"""What a look at a table shows, what a plan of garbage says, and the ports of its collection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any, Protocol, TypeAlias
+
+from pydantic import Field
 
 from memwal.format import layout
 from memwal.jobs.garbage.request import CURSOR_AGE_SECONDS
-from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
+from memwal.model import (
+    GRACE_SECONDS,
+    BrokenShard,
+    Checkpoint,
+    ShardId,
+    ShardManifest,
+    StoredFile,
+    TableView,
+)
+from memwal.ports import Views
 from memwal.rows.progress import SettledRecord
+
+_UNREPORTED = Field(exclude=True)
+_Content: TypeAlias = bytes
 
 ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""
@@ -22,7 +36,7 @@ class UntilGrace(str):
     __slots__ = ()
 
 
-class Action(Enum):
+class Action(StrEnum):
     """What is to happen to a candidate."""
 
     DROP = "drop"
@@ -91,29 +105,25 @@ class RetainedVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationFolder:
-    """A folder below a shard that is named like a generation's.
-
-    `was_listed` tells whether a stored manifest version is known to have named it.
-    """
+    """A folder below a shard that is named like a generation's."""
 
     name: str
     generation: int
     files: tuple[StoredFile, ...]
-    was_listed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalFile:
     """A WAL entry. `read` is False where its head was not looked at.
 
-    `told` is set where the sentinels around an unread entry already tell which epoch wrote it.
+    `inferred` is set where the sentinels around an unread entry already tell which epoch wrote it.
     `problem` says why it could not be read; `generation` is None where its writer left it out.
     """
 
     position: int
     file: StoredFile
     read: bool = False
-    told: bool = False
+    inferred: bool = False
     generation: int | None = None
     writer_epoch: int | None = None
     fence_sentinel: bool = False
@@ -124,7 +134,7 @@ class WalFile:
         """Whether it is known which epoch wrote the entry, and whether it is a fence sentinel."""
         if self.problem is not None or self.writer_epoch is None:
             return False
-        return self.read or self.told
+        return self.read or self.inferred
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,15 +167,6 @@ class ManifestHistory:
 
     hinted: int | None
     ends: tuple[EpochEnd, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriterClaim:
-    """A shard's present writer epoch, and when the first manifest of that epoch was written."""
-
-    shard_id: ShardId
-    writer_epoch: int
-    claimed_at_nanos: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,12 +207,12 @@ class Evidence:
     can't be understood. A record that was never stored proves nothing and is left out.
     `adopted` has the ranges of progress that adoptions gave up, by shard: a version's progress in
     such a range proves no merge. It is read only while a shard still lists its generation 1.
-    `beside` has the evidence of kinds of garbage that lie beside the shards, by the kind's name.
+    `outside` has the evidence of kinds of garbage that lie outside the shards, by the kind's name.
     """
 
     versions: tuple[RetainedVersion, ...] = ()
     shards: Mapping[ShardId, ShardEvidence] = field(default_factory=dict)
-    beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    outside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     checkpoints: Sequence[Checkpoint] = ()
     settled: Mapping[str, SettledRecord | None] = field(default_factory=dict)
     adopted: Mapping[ShardId, Sequence[range]] = field(default_factory=dict)
@@ -254,21 +255,26 @@ class Sweep:
 class Item:
     """One candidate, what happens to it, and the reason.
 
-    `kind` is the report's word for it. `stages` are the objects to delete; a stage begins only when
-    all of the one before is gone. Items that are `in_order` go one by one, in the order of the
-    plan. An item with a `replacement` is overwritten with it before anything in its folder goes.
+    `kind` is the report's word for it. `done` tells whether this run did what `action` says, and
+    `error` why an item could not be deleted whole: the next run finds it again.
+
+    `stages` are the objects to delete; a stage begins only when all of the one before is gone.
+    Items that are `in_order` go one by one, in the order of the plan. An item with a `replacement`
+    is overwritten with it before anything in its folder goes.
     """
 
     kind: str
     shard_id: ShardId | None
     path: str
-    size_bytes: int
+    bytes: int
     action: Action
     reason: str
-    generation: int | None = None
-    stages: tuple[tuple[StoredFile, ...], ...] = ()
-    in_order: bool = False
-    replacement: bytes | None = None
+    done: bool = False
+    error: str | None = None
+    generation: Annotated[int | None, _UNREPORTED] = None
+    stages: Annotated[tuple[tuple[StoredFile, ...], ...], _UNREPORTED] = ()
+    in_order: Annotated[bool, _UNREPORTED] = False
+    replacement: Annotated[_Content | None, _UNREPORTED] = None
 
     @property
     def objects(self) -> int:
@@ -295,7 +301,7 @@ def plan_delete(
         kind=kind,
         shard_id=shard_id,
         path=path,
-        size_bytes=sum(size_of(stage) for stage in stages),
+        bytes=sum(size_of(stage) for stage in stages),
         action=Action.DELETE if held is None else Action.KEEP,
         reason=held or why,
         generation=generation,
@@ -366,3 +372,59 @@ def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int 
             break
         found = stored.version
     return found
+
+
+# ---- ports
+
+FindDeciding: TypeAlias = Callable[[Evidence], Mapping[ShardId, int]]
+
+
+class GarbageViews(Views, Protocol):
+    """Views of a table whose shards can be looked up one by one."""
+
+    def table(self, *, probed: bool = False) -> TableView:
+        """The latest version with its shards.
+
+        With `probed`, each shard's newest manifest is found without trusting a listing.
+        """
+        ...
+
+    def base(self) -> TableView:
+        """The latest version, without its shards."""
+        ...
+
+    def list_shards(self, view: TableView) -> tuple[TableView, Sequence[ShardId]]:
+        """The view, with strangers among the shard folders added, and the shards with a folder."""
+        ...
+
+    def add_shards(
+        self,
+        view: TableView,
+        shard_ids: Iterable[ShardId],
+        listed: Mapping[ShardId, Sequence[StoredFile]],
+    ) -> TableView:
+        """The view with these shards added; manifests are probed for, unless in `listed`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expired:
+    """What Lance's own cleanup removed."""
+
+    versions: int
+    size_bytes: int
+
+
+class VersionExpiry(Protocol):
+    """Lance's own cleanup of old versions."""
+
+    def check_expirable(self) -> None:
+        """Raise Refused where the cleanup could reach files of another table."""
+        ...
+
+    def expire_versions(self, versions: Set[int]) -> Expired:
+        """Remove these versions of main.
+
+        The latest, tagged and branched-off ones stay. Raises Refused, StoreUnavailable.
+        """
+        ...

@@ -16,7 +16,6 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.garbage.kinds import KINDS
 from memwal.jobs.garbage.kinds.orphan import find_refusal
-from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Action,
     GarbageLimits,
@@ -26,6 +25,7 @@ from memwal.jobs.garbage.model import (
     UntilGrace,
 )
 from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.garbage.survey import ShardSurvey, Survey
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, Cursor, ShardId, TableView
 from memwal.text import format_duration
 
@@ -100,36 +100,36 @@ def _choose(asked: Chosen | None, configured: Chosen) -> Chosen:
     return configured if asked is None else asked
 
 
-def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:
+def find_expirable(survey: Survey, retention_seconds: float) -> frozenset[int]:
     """Versions of main older than the retention, some of which tags and branches may still hold.
 
     The latest version, detached ones and those that can't be read are left out.
     """
-    cutoff = look.now_nanos - round(retention_seconds * 1e9)
+    cutoff = survey.now_nanos - round(retention_seconds * 1e9)
     return frozenset(
         v.version
-        for v in look.evidence.versions
+        for v in survey.evidence.versions
         if v.on_main
-        and v.version != look.version
+        and v.version != survey.version
         and not layout.is_detached(v.version)
         and v.problem is None
         and v.timestamp_nanos < cutoff
     )
 
 
-def find_cursor(look: Look, cursors: Sequence[Cursor]) -> Cursor | None:
+def find_cursor(survey: Survey, cursors: Sequence[Cursor]) -> Cursor | None:
     """The cursor that stands at the oldest version, of those that somebody still moves.
 
     Whoever follows the changes from there needs it and all versions after it.
     """
-    since = look.now_nanos - round(look.limits.cursor_age_seconds * 1e9)
+    since = survey.now_nanos - round(survey.limits.cursor_age_seconds * 1e9)
     moved = (c for c in cursors if c.moved_at_nanos >= since)
     return min(moved, key=lambda c: c.version, default=None)
 
 
-def find_checkpoints_of(look: Look, versions: Set[int]) -> tuple[Checkpoint, ...]:
+def find_checkpoints_of(survey: Survey, versions: Set[int]) -> tuple[Checkpoint, ...]:
     """The kept checkpoints that were made of these versions of main."""
-    kept = (c for c in look.evidence.checkpoints if look.is_kept(c))
+    kept = (c for c in survey.evidence.checkpoints if survey.is_kept(c))
     return tuple(c for c in kept if c.version in versions)
 
 
@@ -150,45 +150,45 @@ def is_sweep_old(sweep: Sweep, limits: GarbageLimits, now_nanos: int) -> bool:
     return not sweep.swept_at_nanos <= now_nanos < ends_nanos
 
 
-def is_sweep_due(sweep: Sweep, look: Look) -> bool:
+def is_sweep_due(sweep: Sweep, survey: Survey) -> bool:
     """Whether all shards have to be looked at, because the remembered sweep can't be built on.
 
     `look` is one without shards. Lower progress than remembered means that the table was restored
     or initialised again; the same version number with another timestamp, that it was created anew.
     """
-    if look.view is None or look.unreadable is not None or look.limits.adopt_orphans:
+    if survey.view is None or survey.unreadable is not None or survey.limits.adopt_orphans:
         return True
-    merged = look.view.mem_wal.merged
+    merged = survey.view.mem_wal.merged
     same = (
         v.timestamp_nanos == sweep.version_at_nanos
-        for v in look.evidence.versions
+        for v in survey.evidence.versions
         if v.on_main and v.version == sweep.version
     )
     return not (
-        sweep.version <= look.version
+        sweep.version <= survey.version
         and all(same)
-        and sweep.wal >= look.limits.wal
-        and not look.view.settled_ids
+        and sweep.wal >= survey.limits.wal
+        and not survey.view.settled_ids
         and all(merged.get(s, 0) >= was.merged_generation for s, was in sweep.shards.items())
     )
 
 
-def choose_shards(sweep: Sweep, look: Look) -> frozenset[ShardId]:
+def choose_shards(sweep: Sweep, survey: Survey) -> frozenset[ShardId]:
     """The shards in which something may have become garbage since they were last looked at."""
-    gates = look.gates
-    known = dict.fromkeys(look.view.mem_wal.merged if look.view else (), SweptShard())
+    gates = survey.gates
+    known = dict.fromkeys(survey.view.mem_wal.merged if survey.view else (), SweptShard())
     known.update(sweep.shards)
     return frozenset(
         shard_id
         for shard_id, was in known.items()
-        if 0 < was.waits_since_nanos <= look.cutoff_nanos
+        if 0 < was.waits_since_nanos <= survey.cutoff_nanos
         or gates.held(shard_id, was.next_generation) is None
     )
 
 
 def note_sweep(
     before: Sweep | None,
-    look: Look,
+    survey: Survey,
     plan: GarbagePlan,
     done: Set[str] = frozenset(),
 ) -> Sweep | None:
@@ -198,40 +198,40 @@ def note_sweep(
     `done` are the paths that this run has dropped or deleted. A shard that can't be read, or in
     which something else was still to happen, is due again at the next look.
     """
-    objects = sum(shard.objects for shard in look.evidence.shards.values())
-    newest = [v for v in look.evidence.versions if v.on_main and v.version == look.version]
-    if look.view is None or look.view.settled_ids or not newest:
+    objects = sum(shard.objects for shard in survey.evidence.shards.values())
+    newest = [v for v in survey.evidence.versions if v.on_main and v.version == survey.version]
+    if survey.view is None or survey.view.settled_ids or not newest:
         return None
-    if before is None and objects < look.limits.sweep_objects_min:
+    if before is None and objects < survey.limits.sweep_objects_min:
         return None
     going = [i for i in plan.items if i.action is not Action.KEEP or i.is_mend]
     waiting = (i for i in plan.items if isinstance(i.reason, UntilGrace))
-    since = {i.shard_id: look.now_nanos for i in (*waiting, *going)}
+    since = {i.shard_id: survey.now_nanos for i in (*waiting, *going)}
     since |= {i.shard_id: 1 for i in going if i.path not in done}
     shards = {} if before is None else dict(before.shards)
-    for shard_id in look.evidence.shards:
+    for shard_id in survey.evidence.shards:
         shards.pop(shard_id, None)
     shards |= {ShardId(b.shard_id): SweptShard(waits_since_nanos=1) for b in plan.broken}
-    for shard in look.shards:
+    for shard in survey.shards:
         if shard.found.problem is None:
             shards[shard.shard_id] = SweptShard(
                 next_generation=_find_next(shard, done),
                 waits_since_nanos=since.get(shard.shard_id, 0),
-                merged_generation=look.gates.merged(shard.shard_id),
+                merged_generation=survey.gates.merged(shard.shard_id),
             )
     return Sweep(
-        swept_at_nanos=look.now_nanos if before is None else before.swept_at_nanos,
-        version=look.version,
+        swept_at_nanos=survey.now_nanos if before is None else before.swept_at_nanos,
+        version=survey.version,
         version_at_nanos=newest[0].timestamp_nanos,
-        wal=look.limits.wal and (before is None or before.wal),
+        wal=survey.limits.wal and (before is None or before.wal),
         shards=shards,
     )
 
 
-def _find_next(shard: ShardLook, dropped: Set[str]) -> int:
+def _find_next(shard: ShardSurvey, dropped: Set[str]) -> int:
     """The lowest generation that may go once the gates let it; else the current one.
 
-    Of a shard that may not be touched (`ShardLook.shut`) that is always the current one.
+    Of a shard that may not be touched (`ShardSurvey.shut`) that is always the current one.
     """
     manifest, folder = shard.manifest, layout.shard_folder(shard.shard_id)
     listed = {g.path: g.generation for g in manifest.flushed_generations}
@@ -245,25 +245,27 @@ def _find_next(shard: ShardLook, dropped: Set[str]) -> int:
     return last if shard.shut else min((n for n in (*left, *held) if 0 < n < last), default=last)
 
 
-def plan_garbage(look: Look) -> GarbagePlan:
+def plan_garbage(survey: Survey) -> GarbagePlan:
     """Plan what to drop and delete, and why the rest stays; items are grouped by shard."""
-    shards = dict.fromkeys((*(s.shard_id for s in look.shards), *look.evidence.shards))
+    shards = dict.fromkeys((*(s.shard_id for s in survey.shards), *survey.evidence.shards))
     place = {shard_id: number for number, shard_id in enumerate(shards)}
-    items = [item for kind in KINDS for item in kind.find_items(look)]
+    items = [item for kind in KINDS for item in kind.find_items(survey)]
     items.sort(key=lambda i: len(place) if i.shard_id is None else place[i.shard_id])
     return GarbagePlan(
         items=tuple(items),
-        refusal=find_refusal(look),
-        broken=_find_broken(look),
-        problems=look.evidence.problems,
-        warnings=() if look.view is None else _find_warnings(look.view),
+        refusal=find_refusal(survey),
+        broken=_find_broken(survey),
+        problems=survey.evidence.problems,
+        warnings=() if survey.view is None else _find_warnings(survey.view),
     )
 
 
-def _find_broken(look: Look) -> tuple[BrokenShard, ...]:
+def _find_broken(survey: Survey) -> tuple[BrokenShard, ...]:
     """Shards that can't be read."""
-    broken = {str(b.shard_id): b for b in (look.view.broken if look.view else ())}
-    for found in [s.found for s in look.shards] if look.view else look.evidence.shards.values():
+    broken = {str(b.shard_id): b for b in (survey.view.broken if survey.view else ())}
+    for found in (
+        [s.found for s in survey.shards] if survey.view else survey.evidence.shards.values()
+    ):
         if found.problem is not None:
             broken[found.shard_id] = BrokenShard(shard_id=found.shard_id, error=found.problem)
     return tuple(broken.values())

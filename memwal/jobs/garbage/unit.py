@@ -8,8 +8,8 @@ from functools import partial
 
 from memwal.errors import MemWalError
 from memwal.jobs.garbage.apply import TableGarbage
-from memwal.jobs.garbage.apply.deletions import Deleted, Deleter, Deletion
-from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.garbage.apply.deletions import Deleted, Deleter
+from memwal.jobs.garbage.model import GarbageLimits, Item
 from memwal.jobs.garbage.report import report_garbage
 from memwal.ports import Steps, no_steps
 from memwal.report import TableReport, failed_report
@@ -30,27 +30,27 @@ class TableRun:
     table: OpenTable
     garbage: TableGarbage
 
-    def foresee(self) -> None:
+    def preview(self) -> None:
         """Look at the table once; one whose MemWAL index is gone counts too, if it left shards."""
-        self.garbage.foresee(self.table.error or self.table.view)
+        self.garbage.preview(self.table.error or self.table.view)
         self.table.error = self.garbage.error
-        self.table.was_read = self.table.was_read or self.garbage.seen is not None
+        self.table.was_read = self.table.was_read or self.garbage.planned is not None
 
     def report(self) -> TableReport:
         """The table's report, or a failed one with its error."""
-        name, seen = self.table.resolved.name, self.garbage.seen
+        name, planned = self.table.resolved.name, self.garbage.planned
         self.table.error = self.garbage.error
-        self.table.view = None if seen is None else seen.look.view
-        if seen is None or self.table.error is not None:
+        self.table.view = None if planned is None else planned.survey.view
+        if planned is None or self.table.error is not None:
             return failed_report(name, self.table.failure)
-        return report_garbage(name, self.garbage, seen)
+        return report_garbage(name, self.garbage, planned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GarbageUnit(TableUnit):
     """A batch of items to delete from one table."""
 
-    deletions: tuple[Deletion, ...]
+    items: tuple[Item, ...]
     limits: GarbageLimits
     lease_token: int | None = None
 
@@ -66,39 +66,27 @@ def run_garbage_unit(unit: GarbageUnit, steps: Steps = no_steps) -> UnitResult[t
         deleter = Deleter(
             objects=stores.objects, limits=unit.limits, steps=steps, before_commit=check_lease
         )
-        return deleter.run(unit.deletions)
+        return deleter.run(unit.items)
 
     return run_unit(unit, delete)
 
 
-def unpack_deleted(
-    unit: GarbageUnit, result: UnitResult[tuple[Deleted, ...]]
-) -> tuple[Deleted, ...]:
-    """The result of each item; if the unit failed as a whole, its error for all of them."""
-    made = result.made
-    if isinstance(made, MemWalError):
-        return tuple(
-            Deleted(path=d.path, objects=0, size_bytes=0, error=str(made)) for d in unit.deletions
-        )
-    return made
-
-
-def group_deletions(deletions: Sequence[Deletion], objects_max: int) -> list[tuple[Deletion, ...]]:
-    """Group deletions into units of at most `objects_max` objects, without splitting an item."""
-    units: list[list[Deletion]] = []
+def group_deletions(items: Sequence[Item], objects_max: int) -> list[tuple[Item, ...]]:
+    """Group items into units of at most `objects_max` objects, without splitting an item."""
+    units: list[list[Item]] = []
     size = 0
-    for deletion in deletions:
-        if not units or size + deletion.objects > objects_max:
+    for item in items:
+        if not units or size + item.objects > objects_max:
             units.append([])
             size = 0
-        units[-1].append(deletion)
-        size += deletion.objects
+        units[-1].append(item)
+        size += item.objects
     return [tuple(unit) for unit in units]
 
 
 def delete_together(
     runs: Sequence[TableRun],
-    batches: Sequence[Sequence[Deletion]],
+    batches: Sequence[Sequence[Item]],
     *,
     limits: GarbageLimits,
     fanout: Fanout,
@@ -108,18 +96,18 @@ def delete_together(
     units: list[GarbageUnit] = []
     owners: list[int] = []
     for place, run in enumerate(runs):
-        for deletions in group_deletions(batches[place], limits.unit_objects_max):
+        for items in group_deletions(batches[place], limits.unit_objects_max):
             owners.append(place)
             units.append(
                 GarbageUnit(
                     uri=run.garbage.uri,
                     storage_options=run.table.storage_options,
-                    deletions=deletions,
+                    items=items,
                     limits=limits,
                     lease_token=run.table.lease_token,
                 )
             )
-    objects = sum(d.objects for unit in units for d in unit.deletions)
+    objects = sum(d.objects for unit in units for d in unit.items)
     results = fanout.run_for(
         [runs[place].table for place in owners],
         run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps),
@@ -129,5 +117,10 @@ def delete_together(
     )
     deleted: list[list[Deleted]] = [[] for _ in batches]
     for place, unit, result in zip(owners, units, results, strict=True):
-        deleted[place] += unpack_deleted(unit, result)
+        made = result.made
+        if isinstance(made, MemWalError):  # the unit failed as a whole
+            made = tuple(
+                Deleted(path=i.path, objects=0, size_bytes=0, error=str(made)) for i in unit.items
+            )
+        deleted[place] += made
     return deleted

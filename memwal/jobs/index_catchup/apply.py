@@ -29,6 +29,8 @@ from memwal.format.unknown import check_details
 from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
+    IndexCatchupReport,
+    IndexCatchupTableReport,
     IndexPlan,
     Method,
     check_names,
@@ -36,7 +38,6 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
@@ -46,13 +47,12 @@ from memwal.rows.progress import check_progress
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentTask:
-    """Build one segment of an index over some fragments of a version, in about `seconds`."""
+    """Build one segment of an index over some fragments of a version."""
 
     version: int
     index: str
     kind: str
     fragments: tuple[FragmentFacts, ...]
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +93,7 @@ class IndexTable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class IndexState:
     """One version of the table: the progress in its manifest, and what its indexes cover."""
 
     view: TableView
@@ -116,17 +116,17 @@ class Goal:
     fragments: frozenset[int]
     merged: Progress
 
-    def is_reached(self, look: Look, name: str) -> bool:
+    def is_reached(self, seen: IndexState, name: str) -> bool:
         """Whether the index covers the goal's fragments, and records its merge progress.
 
         Of a table without rows there is nothing to cover, and Lance records nothing.
         """
-        index = look.table.index(name)
-        if index is not None and not look.table.fragments:
+        index = seen.table.index(name)
+        if index is not None and not seen.table.fragments:
             return True
-        if index is None or find_behind(look.recorded(name), self.merged):
+        if index is None or find_behind(seen.recorded(name), self.merged):
             return False
-        left = {f.fragment_id for f in look.table.uncovered(index)}
+        left = {f.fragment_id for f in seen.table.uncovered(index)}
         return not left & self.fragments
 
 
@@ -146,7 +146,6 @@ class Run:
     method: Method = Method.NONE
     reason: str = ""
     rows: int = 0
-    expected_seconds: float = 0.0
 
     @property
     def owes_retrain(self) -> bool:
@@ -164,7 +163,7 @@ class Run:
         self.committed = False
         if self.method is Method.NONE:
             self.method, self.reason = self.plan.method, self.plan.reason
-            self.rows, self.expected_seconds = self.plan.rows, self.plan.seconds
+            self.rows = self.plan.rows
 
     def check_refusal(self) -> None:
         """End the run of an index that can't be caught up at all, with Unsupported."""
@@ -205,17 +204,17 @@ class IndexCatchupJob:
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
         """Catch up under the lease, if `view` shows something to commit; else only report."""
-        report = self.foresee(view)
+        report = self.plan(view)
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
         self.take_lease()
         # A plan made without the lease may be out of date, so everything is read again.
         return self._catch_up(view, view if self.is_current else self.views.table())
 
-    def foresee(self, view: TableView) -> IndexCatchupTableReport:
+    def plan(self, view: TableView) -> IndexCatchupTableReport:
         """Report what a run would do, and what would be recorded; changes nothing."""
-        look = self._look(view)
-        return self._report(view, look, [_foresee(look, plan) for plan in self._plan(look)])
+        seen = self._read(view)
+        return self._report(view, seen, [_report_plan(seen, plan) for plan in self._plan(seen)])
 
     def catch_up(self, view: TableView) -> IndexCatchupTableReport:
         """Catch up all indexes; an error of one does not stop the others.
@@ -226,7 +225,7 @@ class IndexCatchupJob:
         return self._catch_up(view, self.views.table())
 
     def _catch_up(self, view: TableView, fresh: TableView) -> IndexCatchupTableReport:
-        first = self._look(fresh)
+        first = self._read(fresh)
         goal = Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),
@@ -240,7 +239,7 @@ class IndexCatchupJob:
         return self._report(view, last, [_report(run, first, last, goal) for run in runs])
 
     def _report(
-        self, view: TableView, last: Look, indexes: Sequence[IndexCatchupReport]
+        self, view: TableView, last: IndexState, indexes: Sequence[IndexCatchupReport]
     ) -> IndexCatchupTableReport:
         outcome, code = sum_up(indexes)
         return IndexCatchupTableReport(
@@ -255,16 +254,16 @@ class IndexCatchupJob:
             warnings=view.warnings,
         )
 
-    def _go_round(self, look: Look, goal: Goal, runs: Sequence[Run]) -> Look:
-        """Act and look again until nothing is left to do; returns the last look."""
+    def _go_round(self, seen: IndexState, goal: Goal, runs: Sequence[Run]) -> IndexState:
+        """Act and look again until nothing is left to do; returns the last state."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             todo = [run for run in runs if run.is_open]
             if not todo:
-                return look
-            self._act(look, todo)
-            before, look = look, self._look(self.views.table())
-            verdicts = [self._judge(run, before, look, goal) for run in todo]
+                return seen
+            self._act(seen, todo)
+            before, seen = seen, self._read(self.views.table())
+            verdicts = [self._judge(run, before, seen, goal) for run in todo]
             wait_max = self.limits.conflict_wait_seconds_max
             if any(verdicts) and not back_off(self.clock, attempt, wait_max, deadline):
                 break
@@ -275,20 +274,20 @@ class IndexCatchupJob:
                     f"{run.conflicts} of them lost to other commits; run again when the table is "
                     "quieter"
                 )
-        return look
+        return seen
 
-    def _look(self, view: TableView) -> Look:
+    def _read(self, view: TableView) -> IndexState:
         check_progress(view)
-        return Look(view=view, table=self.table.facts(view.version))
+        return IndexState(view=view, table=self.table.facts(view.version))
 
-    def _plan(self, look: Look) -> tuple[IndexPlan, ...]:
-        check_names(look.table, self.request.indexes, look.view.uri)
-        state = look.view.mem_wal
+    def _plan(self, seen: IndexState) -> tuple[IndexPlan, ...]:
+        check_names(seen.table, self.request.indexes, seen.view.uri)
+        state = seen.view.mem_wal
         return plan_indexes(
-            look.table, state.index_catchup, state.merged, self.request, self.limits
+            seen.table, state.index_catchup, state.merged, self.request, self.limits
         )
 
-    def _judge(self, run: Run, before: Look, look: Look, goal: Goal) -> bool:
+    def _judge(self, run: Run, before: IndexState, seen: IndexState, goal: Goal) -> bool:
         """Set what the index still needs, now that the table was read again.
 
         Returns whether to pause before the next round. If Lance commits without covering anything,
@@ -296,18 +295,18 @@ class IndexCatchupJob:
         """
         name, done = run.plan.name, run.plan
         run.plan = replace(done, method=Method.NONE, records=False)
-        if run.error is not None or (goal.is_reached(look, name) and not run.owes_retrain):
+        if run.error is not None or (goal.is_reached(seen, name) and not run.owes_retrain):
             return False
-        index, index_before = look.table.index(name), before.table.index(name)
+        index, index_before = seen.table.index(name), before.table.index(name)
         if index is None or index_before is None:
             run.error = Missing(f"index {name!r} was dropped meanwhile")
             return False
         # A retrain that was asked for is not asked for again once it has landed.
         asked = choose_method(self.request)
         asked = None if run.retrained and asked is Method.RETRAIN else asked
-        state = look.view.mem_wal
+        state = seen.view.mem_wal
         recorded = state.index_catchup.get(name)
-        run.plan = plan_index(look.table, index, recorded, state.merged, asked, self.limits)
+        run.plan = plan_index(seen.table, index, recorded, state.merged, asked, self.limits)
         run.check_refusal()
         gained = index.covered - index_before.covered
         if run.error is None and run.committed and done.indexes and not gained:
@@ -316,14 +315,14 @@ class IndexCatchupJob:
             return True
         return not run.committed
 
-    def _act(self, look: Look, todo: Sequence[Run]) -> None:
+    def _act(self, seen: IndexState, todo: Sequence[Run]) -> None:
         """Do one round: index where there is anything to index, else record progress.
 
         Indexing also records progress for every index with full coverage. So the commit that only
         records progress waits until there is nothing to index, and is made once for all indexes.
         Raises Unsupported where a commit would drop what a newer Lance has stored.
         """
-        check_details(look.view)
+        check_details(seen.view)
         work = [run for run in todo if run.plan.indexes]
         if not work:
             record = partial(self.table.record, todo[0].plan.name)
@@ -332,19 +331,18 @@ class IndexCatchupJob:
                 run.rounds += 1
                 run.committed = todo[0].committed
             return
-        built = self._build_all(look, work)
+        built = self._build_all(seen, work)
         for run in work:
-            self._attempt(run, partial(self._index, look, run.plan, built))
+            self._attempt(run, partial(self._index, seen, run.plan, built))
 
-    def _build_all(self, look: Look, work: Sequence[Run]) -> Mapping[str, Sequence[Built]]:
+    def _build_all(self, seen: IndexState, work: Sequence[Run]) -> Mapping[str, Sequence[Built]]:
         """Build the segments of every index of the round at once."""
         tasks = [
             SegmentTask(
-                version=look.table.version,
+                version=seen.table.version,
                 index=run.plan.name,
                 kind=run.plan.kind,
                 fragments=group,
-                seconds=run.plan.seconds * sum(f.rows for f in group) / max(1, run.plan.rows),
             )
             for run in work
             for group in run.plan.groups
@@ -383,14 +381,16 @@ class IndexCatchupJob:
             run.error = error
         run.seconds += self.clock.monotonic_seconds() - started
 
-    def _index(self, look: Look, plan: IndexPlan, built: Mapping[str, Sequence[Built]]) -> None:
+    def _index(
+        self, seen: IndexState, plan: IndexPlan, built: Mapping[str, Sequence[Built]]
+    ) -> None:
         if plan.groups:
             segments = []
             for result in built[plan.name]:
                 if isinstance(result, MemWalError):
                     raise result
                 segments.append(result)
-            commit = partial(self.table.commit_segments, look.table.version, plan.name, segments)
+            commit = partial(self.table.commit_segments, seen.table.version, plan.name, segments)
             self._commit(commit, "commit_segments", "committed_segments")
             return
         index = self.table.retrain if plan.method is Method.RETRAIN else self.table.append
@@ -405,17 +405,16 @@ class IndexCatchupJob:
         self.steps(after)
 
 
-def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
+def _report_plan(seen: IndexState, plan: IndexPlan) -> IndexCatchupReport:
     """The report of one index in a dry run; a run would record what is merged now."""
     error = None if plan.refusal is None else Unsupported("MW-X01", plan.refusal)
-    merged, recorded = look.view.mem_wal.merged, look.recorded(plan.name)
+    merged, recorded = seen.view.mem_wal.merged, seen.recorded(plan.name)
     return IndexCatchupReport(
         name=plan.name,
         **describe_error(error, DONE if plan.has_work else NOTHING_TO_DO),
         kind=plan.kind,
         method=plan.method,
         rows=plan.rows,
-        expected_seconds=round(plan.seconds, 3),
         unindexed_rows_before=plan.uncovered_rows,
         unindexed_rows_after=plan.uncovered_rows if error else 0,
         caught_up_before=_sorted(recorded),
@@ -424,7 +423,7 @@ def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
     )
 
 
-def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport:
+def _report(run: Run, first: IndexState, last: IndexState, goal: Goal) -> IndexCatchupReport:
     """The report of one index: what the table says of it now, compared with the start."""
     name = run.plan.name
     reached = goal.is_reached(last, name)
@@ -435,16 +434,15 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
     changed = (index, recorded) != (first.table.index(name), first.recorded(name))
     # The commit of another index may have recorded this one without a round of its own.
     did = run.had_work and (changed or run.committed)
-    told = describe_error(error, DONE if did else NOTHING_TO_DO)
+    described = describe_error(error, DONE if did else NOTHING_TO_DO)
     if error is not None and run.rounds and _has_advanced(first, last, name):
-        told["outcome"] = PARTIAL
+        described["outcome"] = PARTIAL
     return IndexCatchupReport(
         name=name,
-        **told,
+        **described,
         kind=run.plan.kind,
         method=run.method,
         rows=run.rows,
-        expected_seconds=round(run.expected_seconds, 3),
         unindexed_rows_before=first.uncovered_rows(name) or 0,
         unindexed_rows_after=last.uncovered_rows(name),
         caught_up_before=_sorted(first.recorded(name)),
@@ -455,13 +453,13 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
     )
 
 
-def _has_advanced(first: Look, last: Look, name: str) -> bool:
+def _has_advanced(first: IndexState, last: IndexState, name: str) -> bool:
     """Whether the index covers more fragments, or is behind for fewer shards, than at the start."""
     before, after = first.table.index(name), last.table.index(name)
     if before is None or after is None:
         return False
     merged = first.view.mem_wal.merged
-    late_before, late = (len(find_behind(look.recorded(name), merged)) for look in (first, last))
+    late_before, late = (len(find_behind(seen.recorded(name), merged)) for seen in (first, last))
     return bool(after.covered - before.covered) or late < late_before
 
 

@@ -6,21 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rich.console import RenderableType
+
+from memwal.grid import Column, build_table, format_count, numbers, prose, style_outcome, words
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits
+from memwal.jobs.index_catchup.plan import (
+    CatchupLimits,
+    IndexCatchupReport,
+    IndexCatchupTableReport,
+    weigh,
+)
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.run.compaction_advice import find_compaction_advice
-from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+
+# Indexing a row takes about as long as merging so many bytes.
+_ROW_BYTES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +63,10 @@ def make_catchup_job(
     """Make the job for one table, on its stores."""
 
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
-        seconds = sum(task.seconds for task in tasks)
+        rows = sum(weigh(task.kind, f.rows) for task in tasks for f in task.fragments)
         return fanout.run_tasks(
             table, SegmentUnit, run_segment_unit, tasks,
-            what="segments", in_memory_bytes=int(seconds * LOCAL_BYTES_PER_SECOND),
+            what="segments", in_memory_bytes=rows * _ROW_BYTES,
         )  # fmt: skip
 
     return IndexCatchupJob(
@@ -72,3 +82,22 @@ def make_catchup_job(
         is_current=table.is_current,
         before_commit=table.before_commit,
     )
+
+
+# ---- what people see
+
+
+INDEXES: tuple[Column[IndexCatchupReport], ...] = (
+    words("index", lambda index: index.name),
+    words("outcome", lambda index: style_outcome(index.outcome)),
+    words("method", lambda index: index.method),
+    numbers("unindexed rows", lambda index: f"{format_count(index.unindexed_rows_before)} -> "
+                                            f"{format_count(index.unindexed_rows_after)}"),
+    numbers("seconds", lambda index: f"{index.seconds:.2f}"),
+    prose("why", lambda index: index.reason or ""),
+)  # fmt: skip
+
+
+def show_table(report: IndexCatchupTableReport) -> list[RenderableType]:
+    """Render a line for each index."""
+    return [build_table(report.indexes, INDEXES)] if report.indexes else []

@@ -32,45 +32,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 
+from pydantic import Field
+
 from memwal.errors import Usage
 from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.request import CatchupRequest
+from memwal.report import DONE, CompactionAdvice, Part, TableReport
 from memwal.text import count_of
 
-# Seconds per row and per byte of the column, by index type; measured on local disk, 2 cores.
-_COSTS = {
-    "BTREE": (2.0e-7, 6.0e-9),
-    "BITMAP": (2.0e-7, 1.0e-9),
-    "LABEL_LIST": (1.0e-7, 2.0e-8),
-    "INVERTED": (5.0e-7, 1.0e-7),  # from 3e-8 to 2e-7, as there are few different words or many
-    "NGRAM": (1.0e-6, 2.0e-7),
-    "ZONEMAP": (1.5e-8, 1.0e-9),
-    "BLOOMFILTER": (5.0e-8, 1.0e-9),
-    "IVF_FLAT": (5.0e-7, 5.0e-9),
-    "IVF_SQ": (5.0e-7, 6.0e-9),
-    "IVF_PQ": (1.0e-6, 3.0e-8),
-    "IVF_RQ": (1.0e-6, 3.0e-8),
-    "IVF_HNSW_FLAT": (1.2e-4, 8.0e-8),
-    "IVF_HNSW_SQ": (1.2e-4, 8.0e-8),
-    "IVF_HNSW_PQ": (1.2e-4, 1.0e-7),
-}
-_OTHER_COSTS = (1.0e-6, 1.0e-8)
-# A retrain with product quantisation takes that much more for the rows that train the codebook.
-_CODEBOOK_SECONDS_PER_BYTE = 1.0e-6
-_CODEBOOK_ROWS_MAX = 256 * 256
-# Assumed for a column that was not measured.
-_ROW_BYTES = 32.0
+# Texts take about ten times as long as other values.
+_WEIGHTS = {"INVERTED": 10, "NGRAM": 10}
 
 
-def expect_seconds(index: IndexFacts, rows: int, *, retrain: bool = False) -> float:
-    """About how many seconds one process takes to index that many rows."""
-    per_row, per_byte = _COSTS.get(index.kind, _OTHER_COSTS)
-    size = rows * (_ROW_BYTES if index.row_bytes is None else index.row_bytes)
-    seconds = rows * per_row + size * per_byte
-    if retrain and "PQ" in index.kind:
-        share = min(1.0, _CODEBOOK_ROWS_MAX / max(1, rows))
-        seconds += size * share * _CODEBOOK_SECONDS_PER_BYTE
-    return seconds
+def weigh(kind: str, rows: int) -> int:
+    """How many rows of a plain column take as long to index as these of an index's type."""
+    return rows * _WEIGHTS.get(kind, 1)
 
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
@@ -78,7 +54,6 @@ def expect_seconds(index: IndexFacts, rows: int, *, retrain: bool = False) -> fl
 SEGMENT_KINDS = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "INVERTED"})
 # A codebook has 2**8 centroids, and needs a row for each.
 PQ_TRAINING_ROWS_MIN = 256
-_DOUBLED_PERCENT = 50.0
 
 
 class Method(StrEnum):
@@ -92,17 +67,13 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatchupLimits:
-    """Bounds of a catch-up run. Above either `append` limit, segments are built side by side."""
+    """Bounds of a catch-up run. Rows above `append_rows_max` are built as segments side by side."""
 
     append_rows_max: int = 5_000_000
-    append_seconds_max: float = 10.0
     segment_rows_min: int = 250_000
     segment_tasks_max: int = 8
     retrain_unindexed_percent_max: float = 50.0
     retrain_segments_max: int = 16
-    retrain_imbalance_ratio_max: float = 20.0
-    retrain_imbalance_rows_min: int = 50_000
-    retrain_growth_percent_min: float = 10.0
     conflict_attempts_max: int = 10
     conflict_seconds_max: float = 600.0
     conflict_wait_seconds_max: float = 5.0
@@ -115,9 +86,8 @@ class IndexPlan:
 
     `records` asks for the commit that records progress and indexes nothing. `groups` are the
     fragments of each segment to build; without them, Lance's own optimise does the work and merges
-    the last `segments_to_merge` segments into what it adds. `rows` is how many are indexed, which
-    takes one process about `seconds`. `refusal` is set when the index can't be
-    caught up at all.
+    the last `segments_to_merge` segments into what it adds. `rows` is how many are indexed.
+    `refusal` is set when the index can't be caught up at all.
     """
 
     name: str
@@ -126,7 +96,6 @@ class IndexPlan:
     reason: str = ""
     uncovered_rows: int = 0
     rows: int = 0
-    seconds: float = 0.0
     records: bool = False
     segments_to_merge: int = 0
     groups: tuple[tuple[FragmentFacts, ...], ...] = ()
@@ -213,11 +182,6 @@ class _Planner:
         index = self.index
         return IndexPlan(name=index.name, kind=index.kind, uncovered_rows=self._rows)
 
-    def _work(self, rows: int, *, retrain: bool = False) -> IndexPlan:
-        """A plan that indexes that many rows, without a method yet."""
-        seconds = expect_seconds(self.index, rows, retrain=retrain)
-        return replace(self._nothing, rows=rows, seconds=seconds)
-
     @property
     def _rows(self) -> int:
         return self.table.uncovered_rows(self.index)
@@ -232,8 +196,8 @@ class _Planner:
         index = self.index
         # A full-text index that covers nothing tells no stop words, so it is appended to; one on a
         # nested column can't be.
-        told = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
-        return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and told
+        is_described = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
+        return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and is_described
 
     def _refusal(self) -> str | None:
         """Why the index can't be extended at all; None when it can."""
@@ -261,9 +225,8 @@ class _Planner:
 
     def _extend(self, uncovered: Sequence[FragmentFacts]) -> IndexPlan:
         rows, index, asked = self._rows, self.index, self.asked
-        work = self._work(rows)
-        seconds = work.seconds
-        large = rows > self.limits.append_rows_max or seconds > self.limits.append_seconds_max
+        work = replace(self._nothing, rows=rows)
+        large = weigh(index.kind, rows) > self.limits.append_rows_max
         size = f"{rows:,} of {count_of(self.table.rows, 'row')}"
         size += f" in {count_of(len(uncovered), 'fragment')}"
         note = ""
@@ -277,53 +240,37 @@ class _Planner:
             if asked is Method.SEGMENTS:
                 return self._build(uncovered, f"{size}; asked for")
             if asked is None and large and len(uncovered) > 1:
-                why = f", about {seconds:.0f} s in one process, so they are built side by side"
-                return self._build(uncovered, size + why)
+                return self._build(uncovered, f"{size}, built side by side")
         elif asked is Method.SEGMENTS or large:
             why = "their trained model" if index.is_vector else "settings that it doesn't describe"
             note = f"; segments of a {index.kind} index would not share {why}"
         merge = count_mergeable(self.table, index, rows)
         last = "the last segment" if merge == 1 else f"the last {merge} segments"
         merging = f", merged with {last}" if merge else ""
-        reason = f"{size}, about {seconds:.1f} s in one process{merging}{note}"
+        reason = f"{size}{merging}{note}"
         return replace(work, method=Method.APPEND, segments_to_merge=merge, reason=reason)
 
     def _build(self, uncovered: Sequence[FragmentFacts], reason: str) -> IndexPlan:
-        work = self._work(self._rows)
-        groups = group_fragments(uncovered, self.limits, work.seconds)
+        groups = group_fragments(uncovered, self.limits, self.index.kind)
         why = f"{reason}; {count_of(len(groups), 'segment')}"
-        return replace(work, method=Method.SEGMENTS, groups=groups, reason=why)
+        return replace(
+            self._nothing, rows=self._rows, method=Method.SEGMENTS, groups=groups, reason=why
+        )
 
     def _retrain(self, why: str) -> IndexPlan:
-        table, index = self.table, self.index
-        work = self._work(table.rows, retrain=True)
-        groups = (
-            group_fragments(table.fragments, self.limits, work.seconds)
-            if self._takes_segments
-            else ()
-        )
-        how = (
-            f"; rebuilt as {count_of(len(groups), 'segment')} over all fragments" if groups else ""
-        )
+        table, index, how = self.table, self.index, ""
+        groups: tuple[tuple[FragmentFacts, ...], ...] = ()
+        if self._takes_segments:
+            groups = group_fragments(table.fragments, self.limits, index.kind)
+            how = f"; rebuilt as {count_of(len(groups), 'segment')} over all fragments"
         return replace(
-            work,
+            self._nothing,
+            rows=table.rows,
             method=Method.RETRAIN,
             segments_to_merge=0 if groups else len(index.segments),
             groups=groups,
-            reason=f"{why}{how}, about {work.seconds:.1f} s in one process",
+            reason=f"{why}{how}",
         )
-
-    @property
-    def _growth_percent_min(self) -> float:
-        """The percentage of rows that must be newer than the training for another one.
-
-        Data may be skewed by nature: if the last training itself left partitions that uneven,
-        another one is not tried before the table has twice the rows.
-        """
-        limits = self.limits
-        trained = measure_imbalance(self.index.trained_partition_rows)
-        helped = trained <= limits.retrain_imbalance_ratio_max
-        return limits.retrain_growth_percent_min if helped else _DOUBLED_PERCENT
 
     def _why_retrain(self) -> str | None:
         """Which limit the index crosses; None for none. A retrain mends each of them."""
@@ -340,16 +287,6 @@ class _Planner:
             return (
                 f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
                 f"{limits.retrain_unindexed_percent_max:g} %: the model knows the others only"
-            )
-        ratio = measure_imbalance(index.partition_rows)
-        if (
-            table.rows >= limits.retrain_imbalance_rows_min
-            and ratio > limits.retrain_imbalance_ratio_max
-            and _grown_percent(table, index) >= self._growth_percent_min
-        ):
-            return (
-                f"the largest IVF partition is {ratio:.0f} times the tenth percentile, over the "
-                f"limit of {limits.retrain_imbalance_ratio_max:g}"
             )
         return None
 
@@ -377,19 +314,15 @@ def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
 
 
 def group_fragments(
-    fragments: Sequence[FragmentFacts], limits: CatchupLimits, seconds: float = 0.0
+    fragments: Sequence[FragmentFacts], limits: CatchupLimits, kind: str = ""
 ) -> tuple[tuple[FragmentFacts, ...], ...]:
     """Group fragments, in order, into groups of about equal rows, within limits on number and size.
 
-    There are as many groups as have `segment_rows_min` rows each, or take `append_seconds_max` each
-    if that allows more: few wide rows can take long.
+    There are as many groups as have `segment_rows_min` rows each.
     """
     rows = sum(f.rows for f in fragments)
     tasks = min(limits.segment_tasks_max, limits.retrain_segments_max, len(fragments))
-    worth = rows / limits.segment_rows_min
-    if limits.append_seconds_max > 0:
-        worth = max(worth, seconds / limits.append_seconds_max)
-    tasks = max(1, min(tasks, ceil(worth)))
+    tasks = max(1, min(tasks, ceil(weigh(kind, rows) / limits.segment_rows_min)))
     groups: list[tuple[FragmentFacts, ...]] = []
     group: list[FragmentFacts] = []
     taken = 0
@@ -404,21 +337,45 @@ def group_fragments(
     return tuple(groups)
 
 
-def measure_imbalance(partition_rows: Sequence[int]) -> float:
-    """The largest partition divided by the tenth percentile (Zeppelin: by the smallest).
+# ---- what is reported
 
-    The smallest one never counts, since a tiny partition slows no search. An empty partition counts
-    as one row.
+
+class IndexCatchupReport(Part):
+    """One index, of index catch-up or of the catch-up within a compaction.
+
+    `method` none with outcome done: only its progress had to be recorded. `unindexed_rows_after`
+    is None when the index was dropped meanwhile. `caught_up` is what the table's own manifest
+    records after the run, in a dry run what it would record. `rows` go through the method, in
+    `seconds`.
     """
-    counted = sorted(partition_rows)[max(1, len(partition_rows) // 10) :]
-    return counted[-1] / max(1, counted[0]) if counted else 1.0
+
+    name: str
+    kind: str | None = None
+    method: str
+    rows: int = 0
+    unindexed_rows_before: int
+    unindexed_rows_after: int | None
+    caught_up_before: dict[str, int] = Field(default_factory=dict)
+    caught_up: dict[str, int] = Field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str | None = None
+    conflicts: int = 0
 
 
-def _grown_percent(table: TableIndexes, index: IndexFacts) -> float:
-    """The percentage of rows that are newer than the model: without any, a retrain changes nothing.
+class IndexCatchupTableReport(TableReport):
+    """One table of an index catch-up. `columns` are the types of its columns, by their names.
 
-    The first segment has the rows that the model was trained on.
+    `compaction` is what could be compacted afterwards.
     """
-    first = index.segments[0].fragment_ids if index.segments else frozenset()
-    grown = sum(f.rows for f in table.fragments if f.fragment_id not in first)
-    return 100.0 * grown / table.rows
+
+    columns: dict[str, str] = {}
+    compaction: CompactionAdvice | None = None
+    indexes: tuple[IndexCatchupReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """How many indexes caught up, and over how many rows."""
+        done = [i for i in self.indexes if i.outcome == DONE]
+        known = [i for i in done if i.unindexed_rows_after is not None]
+        rows = [max(0, i.unindexed_rows_before - (i.unindexed_rows_after or 0)) for i in known]
+        return {"indexes": len(done), "rows_indexed": sum(rows)}

@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from memwal.errors import Refused
-from memwal.indexes import IndexFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
-from memwal.run.metrics.spans import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
-from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.tables.lance_calls import call_lance
-
-# How wide rows are is estimated from this many rows each of a few fragments.
-_SAMPLED_FRAGMENTS_MAX = 3
-_SAMPLED_ROWS = 64
 
 
 class LanceIndexTable(LanceIndexes):
     """The IndexTable port over Lance."""
-
-    def __init__(self, tables: LanceTables) -> None:
-        super().__init__(tables)
-        self._row_bytes: dict[str, float | None] = {}
-
-    def facts(self, version: int) -> TableIndexes:
-        """Fragments and indexes of a version (see the port)."""
-        found = super().facts(version)
-        return replace(found, indexes=tuple(self._measure(found, index) for index in found.indexes))
-
-    def _measure(self, table: TableIndexes, index: IndexFacts) -> IndexFacts:
-        """Add the bytes of a row, sampled from rows that wait to be indexed, if there are any."""
-        left = table.uncovered(index)
-        if left and index.name not in self._row_bytes:
-            # The largest fragments, as the smallest may have only a few rows.
-            left = tuple(sorted(left, key=lambda f: -f.rows))[:_SAMPLED_FRAGMENTS_MAX]
-            dataset = self._tables.seen(table.version)
-            ids = [f.fragment_id for f in left]
-            self._row_bytes[index.name] = _sample_row_bytes(dataset, index.columns[0], ids)
-        return replace(index, row_bytes=self._row_bytes.get(index.name))
 
     def record(self, name: str) -> None:
         """An optimise call that has nothing to index (see the port)."""
@@ -63,8 +36,7 @@ class LanceIndexTable(LanceIndexes):
             return
         if "PQ" in kind:
             _check_training_rows(dataset, described)
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
 
     def build(self, task: SegmentTask) -> BuiltSegment:
         """Write one uncommitted segment; if it is never committed, Lance's cleanup removes it."""
@@ -91,46 +63,13 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.at(version)
         column = find_index(dataset, name).field_names[0]
         built = [pickle.loads(s.data) for s in segments]
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
+        call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
     def _optimise(self, name: str, **options: Any) -> None:
         # On the latest version, since a commit records the progress that its handle has seen.
         dataset = self._tables.base()
         find_index(dataset, name)  # raises; Lance silently ignores an unknown name
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
-
-
-def _sample_row_bytes(dataset: Any, column: str, fragments: Sequence[int]) -> float | None:
-    """The in-memory bytes of a value, by its type or from some rows; None if that can't be told."""
-    try:
-        field = None if "." in column or "`" in column else dataset.schema.field(column)
-        if field is not None and (width := _find_width(field.type)):
-            return width
-        rows = size = 0
-        for fragment in fragments:
-            scanned = dataset.scanner(
-                columns=[_quote(column)],
-                fragments=[dataset.get_fragment(fragment)],
-                limit=_SAMPLED_ROWS,
-                batch_size=_SAMPLED_ROWS,
-            ).to_table()
-            rows, size = rows + scanned.num_rows, size + scanned.nbytes
-        return size / rows if rows else None
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError):
-        return None  # an estimate is no reason to fail
-
-
-def _find_width(kind: Any) -> float:
-    """The bytes of a value whose type has a fixed width; 0 for any other type."""
-    size = getattr(kind, "list_size", 0)
-    if size:
-        return float(size * _find_width(kind.value_type))
-    try:
-        return float(kind.bit_width / 8)
-    except ValueError:
-        return 0.0
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
 
 
 def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:

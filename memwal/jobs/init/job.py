@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.config.storage_options import LIMIT_OPTIONS
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.ingest.routing import ShardValues, derive_id
 from memwal.jobs.init.apply import Initialiser
-from memwal.jobs.init.plan import InitRequest, plan_steps
-from memwal.jobs.init.report import report_init, write_lines
-from memwal.jobs.init.store import StoredInitTable, list_shard_ids, read_view
-from memwal.model import TableView
+from memwal.jobs.init.plan import (
+    InitRequest,
+    InitTableReport,
+    SpecKind,
+    describe_spec,
+    plan_steps,
+    report_init,
+)
+from memwal.jobs.init.store import StoredInitTable, read_view
+from memwal.model import ShardId, TableView
 from memwal.ports import LOWERING_JOB, Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.rows.policy import RowPolicy
@@ -21,6 +31,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.sharding.spec import read_spec
 
 NAME = "init"
 
@@ -50,7 +61,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
         if options.dry_run:
             found = stored.read(request)
             left = plan_steps(found, request)
-            return report_init(resolved.name, view.version, found, request, left, ())
+            return report_init(resolved.name, view.version, found, request, left)
         # Under this name of the lease, merges without the lease wait: progress may be lowered.
         lease_name = LOWERING_JOB if request.adopts_clone else NAME
         initialiser = Initialiser(
@@ -61,15 +72,41 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             steps=steps,
         )
         found, made = initialiser.run(request)
-        lines = write_lines(
-            found.view,
-            stores.uri,
-            list_shard_ids(stores),
-            has_options=bool({*resolved.storage_options} - {*LIMIT_OPTIONS.values()}),
+        return report_init(
+            resolved.name, view.version, found, request, made, _derive_shard(found.view)
         )
-        return report_init(resolved.name, view.version, found, request, made, lines)
 
     runner = JobRunner(
         name=NAME, read=lambda stores, fanout: read_view(stores), engine=lambda fanout: None
     )
     return runner.run_each(options, init, progress)
+
+
+def _derive_shard(view: TableView) -> ShardId | None:
+    """The shard that takes every row, by the id that `ingest` and LanceDB take, too."""
+    specs = view.mem_wal.shard_specs
+    if describe_spec(view) != SpecKind.UNSHARDED:
+        return None
+    spec = read_spec(specs[0]) if specs else None
+    return derive_id(spec, ShardValues(spec_id=0 if spec is None else spec.spec_id))
+
+
+# ---- what people see
+
+
+def show_table(report: InitTableReport) -> list[RenderableType]:
+    """Render the table's setup, and the commits that were made."""
+    indexes = report.maintained_indexes
+    kept = "every index" if indexes is None else ", ".join(indexes) or "none"
+    key = ", ".join(report.primary_key) or "none"
+    parts: list[RenderableType] = [
+        Text(f"  primary key {key}; spec {report.spec}; indexes that writers maintain: {kept}"),
+        Text(f"  commits: {', '.join(report.steps) or 'none; it was as asked'}"),
+    ]
+    if report.expire:
+        parts.append(Text(f"  rows expire: {json.dumps(report.expire)}"))
+    if report.let_go:
+        parts.append(Text(f"  progress that is not theirs: of {', '.join(report.let_go)}"))
+    if report.shard_id:
+        parts.append(Text(f"  one shard: {report.shard_id}"))
+    return parts

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
 from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
-from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY, Expire, check_expire
+from memwal.report import DONE, NOTHING_TO_DO, TableReport
+from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY, Expire, check_expire, describe_expire
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.rows.progress import StrangerShard, find_untouched
 from memwal.text import name_some
@@ -398,3 +401,53 @@ def _name_column(columns: Sequence[ColumnInfo], field_id: int, above: str = "") 
 
 def _list(names: Sequence[str]) -> str:
     return ", ".join(name_some(names, _NAMED_MAX, "more")) or "none"
+
+
+# ---- what is reported
+
+
+class InitTableReport(TableReport):
+    """One table: what it is, or in a dry run would be.
+
+    `maintained_indexes` is null for every index. `steps` are the commits that the run made, or
+    would make: primary_key, policy, expire, mem_wal, progress; the last lets go of inherited
+    progress, of the shards of `let_go`. `shard_id` is the one that takes every row, if one does.
+    """
+
+    primary_key: tuple[str, ...] = ()
+    spec: str = SpecKind.UNSHARDED
+    maintained_indexes: tuple[str, ...] | None = None
+    policy: dict[str, Any] | None = None
+    expire: dict[str, Any] | None = None
+    steps: tuple[str, ...] = ()
+    let_go: tuple[str, ...] = ()
+    shard_id: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def report_init(
+    name: str,
+    before: int,
+    found: FoundTable,
+    request: InitRequest,
+    steps: Sequence[Step],
+    shard_id: str | None = None,
+) -> InitTableReport:
+    """The report of a table that is ready, or could be made so by `steps`."""
+    view, ready = found.view, found.has_mem_wal
+    has = None if request.policy is None else request.policy.as_document()
+    return InitTableReport(
+        table=name,
+        outcome=DONE if steps else NOTHING_TO_DO,
+        version_before=before,
+        version_after=view.version,
+        primary_key=request.key_of(view),
+        spec=describe_spec(view) if ready else str(request.spec or DEFAULT_SPEC),
+        maintained_indexes=find_maintained(view) if ready else request.maintained,
+        policy=json.loads(view.policy_text) if view.policy_text else has,
+        expire=request.expire.as_document() if request.expire else describe_expire(view),
+        steps=tuple(steps),
+        let_go=tuple(sorted(found.inherited)),
+        shard_id=shard_id,
+        warnings=tuple(list_warnings(view, request)),
+    )

@@ -25,8 +25,7 @@ from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
-from memwal.store.tables.datasets import columns_of, is_legacy, primary_key_of
-from memwal.store.tables.double_keys import find_all_double_keys
+from memwal.store.tables.datasets import columns_of, find_all_double_keys, is_legacy, primary_key_of
 from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.manifests import check_table_folder
@@ -55,11 +54,6 @@ def read_view(stores: Stores) -> TableView:
         policy_text=base.config().get(STORED_KEY),
         is_legacy=is_legacy(base),
     )
-
-
-def list_shard_ids(stores: Stores) -> Sequence[ShardId]:
-    """The shards that have a folder."""
-    return list_shards(stores.objects, folders_only=True).shards
 
 
 class StoredInitTable:
@@ -184,7 +178,7 @@ class StoredInitTable:
 
     def _find_leftovers(self) -> Iterator[str]:
         """Describe shards that list generations, or whose WAL a new writer would replay."""
-        for shard_id in list_shard_ids(self._stores):
+        for shard_id in list_shards(self._stores.objects, folders_only=True).shards:
             manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
                 shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
             )

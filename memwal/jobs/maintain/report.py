@@ -33,7 +33,7 @@ def _list_lines(job: JobOnTable, *, compacted: bool) -> Iterator[Text]:
         line.append(f"  {waiting} items could go: --execute does it", style="yellow")
     yield line
     advice = getattr(report, "compaction", None)
-    if advice and not compacted and (text := advice.describe("--compaction")):
+    if advice and not compacted and (text := advice.describe("--compaction always")):
         yield Text(f"    {text}", style="yellow")
     for text in getattr(report, "warnings", ()):
         yield Text(f"    warning: {text}", style="yellow")

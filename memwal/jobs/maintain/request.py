@@ -1,30 +1,58 @@
-"""What one may ask of `maintain`."""
+"""What one may ask of a chain of jobs: `maintain`, `backfill` and `quiesce`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from memwal.jobs.garbage.request import DeletingRequest
+from memwal.config import CompactionMode
+from memwal.jobs.garbage.request import DeletingRequest, Retention
+from memwal.jobs.merge.request import MergeBounds
+from memwal.jobs.rescue.request import IDLE_SECONDS, Idle, Yes
 from memwal.options import Option
+
+BackfillJob = Literal["merge", "index-catchup"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainRequest(DeletingRequest):
-    """All jobs in a row. For `compaction`, True is `always` and False `never`."""
+    """All jobs in a row."""
 
     compaction: Annotated[
-        bool | Literal["auto", "always", "never"] | None,
+        CompactionMode | None,
         Option(
             meaning="Also rewrite small fragments; with auto, where advised. Default: as "
-            "configured, else not (--no-compaction).",
-            metavar="[auto]",
+            "configured, else never."
         ),
     ] = None
 
-    @property
-    def compaction_mode(self) -> Literal["auto", "always", "never"] | None:
-        """The mode that is asked for; None leaves it to a table's configuration."""
-        if isinstance(self.compaction, bool):
-            return "always" if self.compaction else "never"
-        return self.compaction
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillRequest(MergeBounds):
+    """A merge and an index catch-up of many tables."""
+
+    jobs: Annotated[
+        Sequence[BackfillJob],
+        Option(meaning="Jobs to run, in this order.", metavar="merge,index-catchup"),
+    ] = ("merge", "index-catchup")
+    concurrency: Annotated[
+        int,
+        Option(meaning="Tables processed in parallel.", least=1, most=256, form="Concurrency"),
+    ] = 4
+    deadline_seconds: Annotated[
+        float | None,
+        Option(
+            meaning="After this long start no job; running ones finish.",
+            metavar="2h",
+            form="Deadline",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuiesceRequest(Retention):
+    """How to bring a table to rest: which writers count as gone, and what garbage may go."""
+
+    idle_seconds: Idle = IDLE_SECONDS
+    yes: Yes = False

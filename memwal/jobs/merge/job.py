@@ -1,32 +1,45 @@
-"""`memwal merge` over tables: plan here, units on the engine, one report."""
+"""`memwal merge` over tables: plan here, units on the engine, one report.
+
+A unit is what travels to an executor: one shard of a table, or several that share commits.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError, WorkerDied
-from memwal.jobs.merge.apply.shard import foresee_shard
-from memwal.jobs.merge.plan import LeftShard, MergeLimits, choose_shards, size_work
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger, report_dry_run
+from memwal.jobs.merge.apply.shared_commits import SharedMerger
+from memwal.jobs.merge.plan import (
+    LeftShard,
+    MergeLimits,
+    choose_generations,
+    choose_shards,
+    group_shards,
+    hold,
+    size_work,
+)
 from memwal.jobs.merge.report import ShardReport, report_merge
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import (
-    MergeUnit,
-    join_results,
-    make_units,
-    report_shards,
-    run_merge_unit,
-)
-from memwal.model import ShardView
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
+from memwal.jobs.merge.store import LanceMergeTable
+from memwal.jobs.merge.store.commits import HostCommitQueue
+from memwal.model import ShardId, ShardView
+from memwal.report import DONE, FAILED, NOTHING_TO_DO, JobReport, TableReport, failed_report
+from memwal.rows.memory import needed_bytes
 from memwal.run.fanout import Fanout
 from memwal.run.former_merges import record_former
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy_choice import choose_policy, list_policy_warnings, store_policy
+from memwal.run.process import process_memory
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.units import lost_unit
+from memwal.run.units import TableUnit, UnitResult, lost_unit, run_unit
+from memwal.run.workers import cancel
+from memwal.store.tables.generations import Generations, Lineage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +139,7 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         if not request.allow_reinitialised:
             stores.views.lineage(view, merge.work)
         planned = [
-            foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
+            report_dry_run(stores.views, view, shard, request, merge.limits) for shard in merge.work
         ]
         more = list_policy_warnings(table.resolved, view)
         return report_merge(name, view, merge.left, planned, version_after=view.version, more=more)
@@ -138,4 +151,137 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
     otherwise = DONE if table.lease and not merge.work else NOTHING_TO_DO
     return report_merge(
         name, view, merge.left, merge.merged, version_after=after, otherwise=otherwise
+    )
+
+
+# ---- units
+
+
+MergeResult = UnitResult[tuple[ShardReport, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeUnit(TableUnit):
+    """Merge one shard of one table, or several that share commits."""
+
+    shard_ids: tuple[ShardId, ...]
+    request: MergeRequest
+    limits: MergeLimits
+    lease_token: int | None = None
+    lineage: Lineage = field(default_factory=Lineage)
+    held_bytes_min: int = 0
+    """Memory that the largest generation takes: every commit holds at least one generation."""
+
+    @property
+    def memory_bytes_needed(self) -> int:
+        """See `TableUnit`."""
+        return needed_bytes(self.held_bytes_min)
+
+    def one_by_one(self) -> list[MergeUnit]:
+        """A unit for each of its shards."""
+        return [replace(self, shard_ids=(shard_id,)) for shard_id in self.shard_ids]
+
+
+def make_units(
+    table: OpenTable, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
+) -> list[MergeUnit]:
+    """The units for a table's shards with work, each with what was read of the table's lineage."""
+    view, stores = table.view, table.stores
+    if not work or view is None or stores is None:
+        return []
+    largest = {
+        shard.shard_id: max(hold([g]) for g in choose_generations(shard, request)) for shard in work
+    }
+    lineage = Lineage() if request.allow_reinitialised else stores.views.lineage(view, work)
+    groups = group_shards(view, work, request, limits)
+    return [
+        MergeUnit(
+            uri=view.uri,
+            storage_options=stores.storage_options,
+            shard_ids=shard_ids,
+            request=request,
+            limits=limits,
+            lease_token=table.lease_token,
+            lineage=lineage.part(shard_ids),
+            memory_bytes_max=limits.memory_bytes_max,
+            held_bytes_min=max(largest[shard_id] for shard_id in shard_ids),
+        )
+        for shard_ids in groups
+    ]
+
+
+def run_merge_unit(unit: MergeUnit) -> MergeResult:
+    """Run one unit in this process. Never raises: a bad shard must not stop the others."""
+    process_memory.limit_arenas()
+    result = run_unit(unit, lambda stores: _merge(unit, stores))
+    if isinstance(result.made, MemWalError):
+        if len(unit.shard_ids) > 1:
+            return join_results(unit, [run_merge_unit(single) for single in unit.one_by_one()])
+        return result
+    traces = [report.trace for report in result.made if report.trace]
+    return replace(result, trace="\n".join(traces) or None)
+
+
+def open_merge_table(stores: Stores) -> LanceMergeTable:
+    """The MergeTable adapter for a table's stores."""
+    generations = Generations(
+        objects=stores.objects, tables=stores.tables, field_ids=stores.views.field_ids
+    )
+    return LanceMergeTable(generations, stores.clock)
+
+
+def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
+    stores.views.learn(unit.lineage)
+    watch = RefreshWatch(leases=stores.leases, lease_token=unit.lease_token)
+
+    def before_commit() -> None:
+        cancel.check()
+        watch.before_commit()
+
+    merger = ShardMerger(
+        views=stores.views,
+        table=open_merge_table(stores),
+        clock=stores.clock,
+        limits=replace(unit.limits, memory_bytes_max=unit.memory_bytes_max),
+        before_commit=before_commit,
+        before_view=watch.before_view,
+        queue=HostCommitQueue(unit.uri, stores.clock, waiting=cancel.check),
+    )
+    if len(unit.shard_ids) == 1:
+        return (merger.run(unit.shard_ids[0], unit.request),)
+    return SharedMerger(single=merger).run(unit.shard_ids, unit.request)
+
+
+def join_results(unit: MergeUnit, singles: Sequence[MergeResult]) -> MergeResult:
+    """Join the results of a unit's shards that ran one by one into one result."""
+    requests: Counter[str] = Counter()
+    for single in singles:
+        requests.update(single.requests)
+    return UnitResult(
+        made=tuple(
+            report
+            for one, single in zip(unit.one_by_one(), singles, strict=True)
+            for report in report_shards(one, single)
+        ),
+        requests=requests,
+        trace="\n".join(single.trace for single in singles if single.trace) or None,
+    )
+
+
+def report_shards(unit: MergeUnit, result: MergeResult) -> tuple[ShardReport, ...]:
+    """One report for each shard; of a failed unit, each with the unit's error.
+
+    What such a unit had committed before stays in the table.
+    """
+    error = result.made
+    if not isinstance(error, MemWalError):
+        return error
+    return tuple(
+        ShardReport(
+            shard_id=shard_id,
+            outcome=FAILED,
+            error=f"{unit.uri}: shard {shard_id}: {error}",
+            exit_code=error.exit_code,
+        )
+        for shard_id in unit.shard_ids
     )

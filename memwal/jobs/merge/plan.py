@@ -15,12 +15,12 @@ the first inserted and the second's fold deletes. Two things prevent that:
   refused (marks only fall when a snapshot refresh without the lease is killed before its repair);
 - an anchor: a key of the first folded generation that none of the fold's generations deletes. Every
   shorter fold writes it too, so the two commits conflict, provided that Lance notices: always when
-  the key is in the base (same row); when it is new, only with the scan join on comparable types.
+  the key is in the base (same row); when it is new, only on comparable types.
 
-The index join is off unless it is allowed: its commits carry no filter of inserted keys, so a key
-that a user inserts into the base beside the merge would be doubled (seen). The scan join notices
-that, except for the types above. Writing keys to the base that are also pending in the MemWAL is
-against the spec (one key, one shard) and can also bring a deleted key back.
+The index join is never used: its commits carry no filter of inserted keys, so a key that a user
+inserts into the base beside the merge would be doubled (seen). The scan join notices that, except
+for the types above. Writing keys to the base that are also pending in the MemWAL is against the
+spec (one key, one shard) and can also bring a deleted key back.
 
 Which shards share a commit
 ---------------------------
@@ -52,13 +52,6 @@ from memwal.rows.progress import find_holes, first_due, refuse_hole
 from memwal.text import format_mb
 
 
-class Join(Enum):
-    """How merge-insert finds the base rows that match."""
-
-    SCAN = "scan"
-    INDEX = "index"
-
-
 class Deletes(Enum):
     """How tombstoned keys are deleted from the base table."""
 
@@ -80,7 +73,6 @@ class MergeLimits:
     conflict_wait_seconds_max: float = 5.0
     fault_attempts_max: int = 3
     tombstones_in_commit_max: int = 10_000
-    index_join_allowed: bool = False
 
     @property
     def deletes_with_rows_max(self) -> int:
@@ -293,10 +285,12 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     return NextCommit(generations=tuple(chosen))
 
 
-def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tuple[NextCommit, ...]:
+def plan_commits(
+    shard: ShardView, request: MergeRequest, limits: MergeLimits
+) -> tuple[NextCommit, ...]:
     """Every commit that a run would make of what is pending now. Raises Refused as `plan_commit`.
 
-    A commit may still be cut to one generation when its keys are known (`shape_commit`).
+    A commit may still be cut to one generation when its keys are known (`choose_deletes`).
     """
     commits: list[NextCommit] = []
     bounded = bound_request(shard, request) or request
@@ -322,61 +316,21 @@ class FoldFacts:
     tombstones: int
     anchored: bool
     anchored_in_base: bool
-    base_rows: int
     key_types: tuple[str, ...]
-    key_indexed: bool
     deletes_with_rows: bool = False
     """Whether tombstoned keys must be deleted in the commit of the rows, however many they are."""
     double_keys: int = 0
     """How many keys with a live row the base holds more than once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommitShape:
-    """How a fold is committed, and why."""
-
-    join: Join
-    deletes: Deletes
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JoinCosts:
-    """Seconds of one commit, fitted on local disk, 2 cores; `make bench` compares the choices (B4).
-
-    Measured, scan against index: 100 rows into 200 thousand 0.02 s and 0.01 s; 1,000 into 10
-    million 0.08 and 0.08; 10,000 into 40 million 0.39 and 0.58; 100 into 40 million 0.48 and 0.07.
-    """
-
-    index_allowed: bool = False
-    scan_seconds: float = 0.005
-    scan_seconds_per_base_row: float = 1.0e-8
-    scan_seconds_per_source_row: float = 2.0e-6
-    index_seconds: float = 0.02
-    index_seconds_per_source_row: float = 5.0e-5
-
-
-def index_is_cheaper(facts: FoldFacts, costs: JoinCosts) -> bool:
-    """Whether the key's index may be probed, and that costs less than scanning the key column."""
-    scan = (
-        costs.scan_seconds
-        + costs.scan_seconds_per_base_row * facts.base_rows
-        + costs.scan_seconds_per_source_row * facts.live_rows
-    )
-    probe = costs.index_seconds + costs.index_seconds_per_source_row * facts.live_rows
-    return costs.index_allowed and facts.key_indexed and probe < scan
-
-
-def is_guarded(facts: FoldFacts, join: Join) -> bool:
+def is_guarded(facts: FoldFacts) -> bool:
     """Whether a racing shorter fold surely conflicts with this one (see the module docstring)."""
     if facts.anchored_in_base and not facts.double_keys:  # else the delete pass may take it out
         return True
-    if join is Join.INDEX:
-        return False
     return facts.generations == 1 or (facts.anchored and new_keys_are_compared(facts.key_types))
 
 
-def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> CommitShape | None:
+def choose_deletes(facts: FoldFacts, limits: MergeLimits) -> Deletes | None:
     """How to commit the fold; None when it can't be guarded and has to be cut to one generation.
 
     Keys are deleted in the commit that writes the rows, so that no version has one without the
@@ -384,37 +338,15 @@ def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> Com
     0.1 ms a key. Too many for that are deleted by a join in a commit before. So are keys that the
     base holds more than once, as an update would leave as many rows as it found.
     """
-    if facts.double_keys:
-        deletes = Deletes.PASS_BEFORE
-    elif facts.tombstones == 0:
-        deletes = Deletes.NONE
-    elif (
-        facts.deletes_with_rows
-        or not facts.live_rows
-        or facts.tombstones <= limits.deletes_with_rows_max
-    ):
-        deletes = Deletes.SAME_COMMIT
-    else:
-        deletes = Deletes.PASS_BEFORE
-    # Deleting by source in the same commit needs the whole key column anyway.
-    if index_is_cheaper(facts, costs) and deletes is not Deletes.SAME_COMMIT:
-        if is_guarded(facts, Join.INDEX):
-            return CommitShape(
-                join=Join.INDEX,
-                deletes=deletes,
-                reason=f"{facts.live_rows} rows into {facts.base_rows}: probing the key index "
-                "costs less than scanning the key column",
-            )
-        reason = "the key index would cost less, but no folded key is in the base to guard it"
-    else:
-        reason = (
-            f"{facts.live_rows} rows into {facts.base_rows}: scanning the key column costs less"
-            if facts.key_indexed
-            else "the key has no index"
-        )
-    if not is_guarded(facts, Join.SCAN):
+    if not is_guarded(facts):
         return None
-    return CommitShape(join=Join.SCAN, deletes=deletes, reason=reason)
+    if facts.double_keys:
+        return Deletes.PASS_BEFORE
+    if facts.tombstones == 0:
+        return Deletes.NONE
+    few = facts.tombstones <= limits.deletes_with_rows_max
+    together = facts.deletes_with_rows or not facts.live_rows or few
+    return Deletes.SAME_COMMIT if together else Deletes.PASS_BEFORE
 
 
 SHARED_BYTES_MAX = 128 * 1024 * 1024
@@ -486,31 +418,8 @@ def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tup
     room = limits.deletes_with_rows_max
     chosen = []
     for shard, fact in facts.items():
-        if fact.deletes_with_rows or fact.tombstones > room or not is_guarded(fact, Join.SCAN):
+        if fact.deletes_with_rows or fact.tombstones > room or not is_guarded(fact):
             continue
         room -= fact.tombstones
         chosen.append(shard)
     return tuple(chosen)
-
-
-def shape_shared(facts: Sequence[FoldFacts], costs: JoinCosts) -> CommitShape:
-    """How to commit the folds that `choose_folds` chose."""
-    rows = sum(f.live_rows for f in facts)
-    base_rows = facts[0].base_rows
-    cheaper = index_is_cheaper(replace(facts[0], live_rows=rows), costs)
-    if any(f.tombstones for f in facts):
-        deletes = Deletes.SAME_COMMIT
-    else:
-        deletes = Deletes.NONE
-        if cheaper and all(is_guarded(f, Join.INDEX) for f in facts):
-            return CommitShape(
-                join=Join.INDEX,
-                deletes=deletes,
-                reason=f"{rows} rows of {len(facts)} shards into {base_rows}: probing the key "
-                "index costs less than scanning the key column",
-            )
-    return CommitShape(
-        join=Join.SCAN,
-        deletes=deletes,
-        reason=f"{rows} rows of {len(facts)} shards into {base_rows} in one scan",
-    )

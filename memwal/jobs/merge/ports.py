@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from memwal.jobs.merge.plan import CommitShape, FoldFacts
+from memwal.jobs.merge.plan import Deletes, FoldFacts
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 
 
@@ -46,31 +46,28 @@ class Fold(Protocol):
         """How many keys with a live row the base holds more than once. May scan the base's keys."""
         ...
 
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+    def delete_pass(self) -> tuple[int, int]:
         """Delete the tombstoned and the double keys in a commit without a mark and without a retry.
 
         Returns the version that it committed, and the number of rows deleted.
         """
         ...
 
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+    def commit(self, deletes: Deletes, mark: int) -> CommitStats:
         """Write the winners and record `mark` as merged, in one commit, without a retry."""
         ...
 
 
-class Turns(Protocol):
+class CommitQueue(Protocol):
     """Lets the merges of one table on one host take turns to commit.
 
     This only saves work that a conflict would waste: Lance decides which commits land.
     """
 
-    def turn(
-        self, inserts_many: Callable[[], bool] = lambda: False
-    ) -> AbstractContextManager[bool]:
+    def turn(self) -> AbstractContextManager[bool]:
         """Take a turn for a commit; yields whether the others wait until it ends.
 
-        They wait only after a recent conflict, or where one is to be expected: others merge the
-        table now, and `inserts_many` says that this commit inserts many keys.
+        They wait only after a recent conflict.
         """
         ...
 
@@ -79,11 +76,11 @@ class Turns(Protocol):
         ...
 
 
-class NoTurns:
-    """The Turns port without turns: everybody commits at once, and retries when refused."""
+class NoCommitQueue:
+    """The CommitQueue port without turns: everybody commits at once, and retries when refused."""
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """Commit at once; nobody waits."""
         yield False
 
@@ -127,16 +124,7 @@ class SharedFold(Protocol):
         """As that of `Fold`, of all folds together."""
         ...
 
-    def inserts_many(self) -> bool:
-        """Whether it surely inserts so many keys that Lance refuses it beside another such commit.
-
-        May scan the base's keys, where that costs less than a refusal.
-        """
-        ...
-
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Write all winners and record all marks in one commit; returns each shard's statistics.
 
         Tombstoned keys are deleted in the same commit, never in a pass before.

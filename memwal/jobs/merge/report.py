@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
+from rich.console import RenderableType
+from rich.text import Text
 
 from memwal.errors import Corruption, Refused, Unsupported
 from memwal.format import layout
+from memwal.grid import Column, build_table, format_size, numbers, style_outcome, words
 from memwal.jobs.merge.plan import LeftShard, NextCommit
 from memwal.model import ShardId, ShardView, TableView, sum_known
 from memwal.report import (
@@ -48,26 +51,15 @@ class ShardTotals(BaseModel):
     seconds: float = 0.0
     conflicts: int = 0
     commits_found_landed: int = 0
-    joins: tuple[str, ...] = ()
     warning: str | None = Field(default=None, exclude=True)
     trace: str | None = Field(default=None, exclude=True)
 
 
-class PlannedCommit(Section):
-    """One commit that a dry run foresees."""
-
-    from_generation: int
-    to_generation: int
-    generations: int
-    in_memory_bytes: int | None
-
-
-class ShardPlan(Section):
-    """What a dry run would commit of a shard; null where it is not known."""
+class PlannedMerge(Section):
+    """What a dry run would merge of a shard; null where it is not known."""
 
     in_memory_bytes: int | None
     physical_rows: int | None
-    commits: tuple[PlannedCommit, ...]
 
 
 class ShardReport(ShardTotals, Part):
@@ -75,7 +67,7 @@ class ShardReport(ShardTotals, Part):
 
     model_config = _FROZEN
 
-    planned: ShardPlan | None = None
+    planned: PlannedMerge | None = None
 
 
 class MergeTableReport(TableReport):
@@ -123,35 +115,25 @@ class MergeTableReport(TableReport):
 def report_left(left: LeftShard) -> ShardReport:
     """The report of a shard that the run leaves as it is."""
     at = left.merged_generation
-    told = describe_error(left.error, NOTHING_TO_DO)
-    return ShardReport(shard_id=left.shard_id, from_generation=at, to_generation=at, **told)
+    described = describe_error(left.error, NOTHING_TO_DO)
+    return ShardReport(shard_id=left.shard_id, from_generation=at, to_generation=at, **described)
 
 
 def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> ShardReport:
     """The report of what a run would commit of a shard."""
     generations = [g for commit in commits for g in commit.generations]
-    marks = [shard.merged_generation, *(commit.mark for commit in commits)]
-    planned = ShardPlan(
-        in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
-        physical_rows=sum_known(g.physical_rows for g in generations),
-        commits=tuple(
-            PlannedCommit(
-                from_generation=before,
-                to_generation=commit.mark,
-                generations=len(commit.generations),
-                in_memory_bytes=commit.in_memory_bytes,
-            )
-            for before, commit in zip(marks, commits, strict=False)
-        ),
-    )
+    at = shard.merged_generation
     return ShardReport(
         shard_id=shard.shard_id,
         outcome=DONE,
-        from_generation=marks[0],
-        to_generation=marks[-1],
+        from_generation=at,
+        to_generation=commits[-1].mark if commits else at,
         generations=len(generations),
         commits=len(commits),
-        planned=planned,
+        planned=PlannedMerge(
+            in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
+            physical_rows=sum_known(g.physical_rows for g in generations),
+        ),
     )
 
 
@@ -184,3 +166,43 @@ def report_merge(
         shards=tuple(shards),
         warnings=(*view.warnings, *warnings, *more),
     )
+
+
+_SHARDS_SHOWN_MAX = 50
+
+MERGED: tuple[Column[ShardReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    words("outcome", lambda shard: style_outcome(shard.outcome)),
+    numbers("merged", lambda shard: f"{shard.from_generation} -> {shard.to_generation}"),
+    numbers("generations", lambda shard: str(shard.generations)),
+    numbers("commits", lambda shard: str(shard.commits)),
+    numbers("inserted", lambda shard: shard.rows_inserted),
+    numbers("updated", lambda shard: shard.rows_updated),
+    numbers("deleted", lambda shard: shard.rows_deleted),
+    numbers("read", lambda shard: format_size(shard.bytes_read)),
+    numbers("seconds", lambda shard: f"{shard.seconds:.2f}"),
+)
+PLANNED: tuple[Column[ShardReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    words("outcome", lambda shard: shard.outcome),
+    numbers("merged", lambda shard: str(shard.from_generation)),
+    numbers("would merge to", lambda shard: str(shard.to_generation)),
+    numbers("generations", lambda shard: str(shard.generations)),
+    numbers("commits", lambda shard: str(shard.commits)),
+    numbers("rows", lambda shard: getattr(shard.planned, "physical_rows", None)),
+    numbers("bytes", lambda s: format_size(getattr(s.planned, "in_memory_bytes", None))),
+)
+
+
+def show_table(report: MergeTableReport) -> list[RenderableType]:
+    """Render a line for each shard; of many, only those with work, errors first, and a summary."""
+    shards = report.shards
+    columns = PLANNED if any(shard.planned for shard in shards) else MERGED
+    if len(shards) <= _SHARDS_SHOWN_MAX:
+        return [build_table(shards, columns)] if shards else []
+    busy = [shard for shard in shards if shard.outcome != NOTHING_TO_DO]
+    shown = sorted(busy, key=lambda shard: shard.outcome == DONE)[:_SHARDS_SHOWN_MAX]
+    text = (
+        f"  {len(shards):,} shards, {len(busy):,} with work, {len(shown)} shown; --json lists all"
+    )
+    return [*([build_table(shown, columns)] if shown else []), Text(text)]

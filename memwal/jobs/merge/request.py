@@ -30,14 +30,6 @@ class MergeBounds:
 class MergeRequest(MergeBounds):
     """A merge, and what it may pass over."""
 
-    allow_index_join: Annotated[
-        bool,
-        Option(
-            meaning="Probe the key's index where that costs less than a scan. Only if nobody else "
-            "writes to the base table meanwhile.",
-            setting="index_join_allowed",
-        ),
-    ] = False
     allow_holes: Annotated[bool, Option(meaning="Continue past missing generation numbers.")] = (
         False
     )

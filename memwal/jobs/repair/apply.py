@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.repair.model import Damage, Effect, Evidence, Fetch, ReleaseClaim, Replace
@@ -18,20 +18,11 @@ from memwal.jobs.repair.plan import find_damage
 from memwal.jobs.verify.plan import Check
 from memwal.ports import Steps, no_steps
 
+if TYPE_CHECKING:
+    from memwal.jobs.repair.store import StoredRepair
+
 # So often the table is looked at again: mending one thing may show the next.
 _ROUNDS_MAX = 8
-
-
-class Hands(Protocol):
-    """What a repair does to a table. Each raises LostRace for what is not as it was judged."""
-
-    def quarantine(self, path: str, digest: str) -> None:
-        """Copy an object with that digest to where a repair keeps what it replaces."""
-        ...
-
-    def do(self, effect: Effect) -> None:
-        """One effect; what it replaces is in quarantine by then."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -39,17 +30,17 @@ class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
     `checks` are those of the last look; `mended` what was worked on, and the error that ended that,
-    if any. `consult` mends by a backup what nothing in the table brings back. `intend` writes down
-    what is about to be mended.
+    if any. `mend_by_backup` takes from a backup what nothing in the table brings back. `intend`
+    writes down what is about to be mended.
     """
 
     uri: str
     look: Callable[[], Evidence]
-    hands: Hands
+    store: StoredRepair
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    consult: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
+    mend_by_backup: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
     intend: Callable[[Sequence[Damage]], None] = lambda damages: None
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
@@ -85,7 +76,7 @@ class TableRepair:
     def _find(self) -> Sequence[Damage]:
         evidence = self.look()
         self.checks = evidence.checks
-        return self.consult(find_damage(evidence))
+        return self.mend_by_backup(find_damage(evidence))
 
     def _ask(self, damages: Sequence[Damage]) -> None:
         fencing = [damage for damage in damages if damage.fences]
@@ -110,6 +101,6 @@ class TableRepair:
     def _do(self, effect: Effect) -> None:
         self.steps(type(effect).__name__)
         if isinstance(effect, ReleaseClaim | Replace | Fetch) and effect.digest is not None:
-            self.hands.quarantine(effect.path, effect.digest)
+            self.store.quarantine(effect.path, effect.digest)
             self.steps("quarantined")
-        self.hands.do(effect)
+        self.store.apply(effect)

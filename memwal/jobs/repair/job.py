@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from memwal.config import ResolvedTable
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import Damage
-from memwal.jobs.repair.report import RepairTableReport, audit_item, report_repair
-from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands, read_newest
-from memwal.jobs.repair.store.backups import BackedUp
-from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.jobs.snapshot.job import check_lease
-from memwal.jobs.snapshot.store import StoredSnapshots
+from memwal.jobs.repair.report import (
+    RepairRequest,
+    RepairTableReport,
+    audit_item,
+    report_repair,
+)
+from memwal.jobs.repair.store import StoredEvidence, StoredRepair, read_newest
+from memwal.jobs.snapshot.job import check_lease, make_refresher
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -74,13 +76,13 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         work = TableRepair(
             uri=stores.uri,
             look=StoredEvidence(stores=stores, progress=progress).look,
-            hands=StoredHands(
+            store=StoredRepair(
                 stores=stores,
                 run_id=options.run_id,
                 refresh=lambda: _refresh(table, stores),
                 backed_up=backed_up,
             ),
-            consult=(lambda damages: damages) if backed_up is None else backed_up.mend,
+            mend_by_backup=(lambda damages: damages) if backed_up is None else backed_up.mend,
             intend=lambda damages: table.intend([audit_item(d) for d in damages if d.effects]),
             take_lease=take_lease,
             before_commit=table.before_commit,
@@ -107,13 +109,4 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
 def _refresh(table: OpenTable, stores: Stores) -> None:
     """Take the shard snapshot again, under the lease that is held."""
-    refresher = SnapshotRefresher(
-        name=table.resolved.name,
-        views=stores.views,
-        snapshots=StoredSnapshots(stores.objects, stores.tables),
-        clock=stores.clock,
-        read=stores.views.table,
-        before_commit=table.before_commit,
-        before_repair=table.before_repair,
-    )
-    refresher.run(stores.views.table())
+    make_refresher(table, stores).run(stores.views.table())

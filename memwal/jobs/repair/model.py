@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field, computed_field
 
 from memwal.format import layout
 from memwal.format.replay import WalEntry
@@ -15,6 +18,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.report import Section
 
 RESTORE = "a repair does not mend it: restore a backup (`memwal restore`)"
 
@@ -171,34 +175,44 @@ Effect = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Damage:
-    """One thing that is damaged, and how it is mended: not at all without effects.
+class Damage(Section):
+    """One thing that is damaged, and how it is mended: not at all without `effects`.
 
     `finding` says what is wrong, `evidence` from what it is mended, or what to do instead. `lost`
-    is what can't be brought back by then, as far as that can be said. `checks` are the names of
-    the checks that report it. `objects` are the paths, or folders, of what a backup would have to
-    have.
+    is what can't be brought back by then, as far as that can be said. `done`: nothing of it was
+    left at the end of this run, as far as it was looked at. `error`: why mending it failed.
+
+    `checks` are the names of the checks that report it. `objects` are the paths, or folders, of
+    what a backup would have to have.
     """
 
     kind: str
+    shard_id: ShardId | None = None
     path: str
     finding: str
     evidence: str
-    checks: tuple[str, ...]
-    objects: tuple[str, ...] = ()
-    shard_id: ShardId | None = None
     lost: tuple[str, ...] = ()
-    effects: tuple[Effect, ...] = ()
+    done: bool = False
+    error: str | None = None
+    checks: tuple[str, ...] = Field(exclude=True)
+    objects: tuple[str, ...] = Field(default=(), exclude=True)
+    effects: tuple[Any, ...] = Field(default=(), exclude=True)
 
     @property
     def name(self) -> tuple[str, str, str]:
         """What tells it from others, in one look and from one to the next."""
         return self.kind, self.path, self.finding
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def action(self) -> str:
+        """Mend or leave."""
+        return "mend" if self.effects else "leave"
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def fences(self) -> bool:
-        """Whether mending it fences the shard's writer."""
+        """Whether its shard is claimed to mend it, which fences a writer that is open."""
         return any(isinstance(effect, PutManifest) for effect in self.effects)
 
     @property

@@ -1,42 +1,52 @@
-"""Repair's part of the document: what is damaged, from what it is mended, and what is lost."""
+"""What one may ask of a repair, and its part of the document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.errors import Corruption, MemWalError
 from memwal.format import layout
-from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.plan import was_looked_for
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
+from memwal.options import Option
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, TableReport, describe_error
 from memwal.text import count_of
+
+if TYPE_CHECKING:
+    from memwal.jobs.repair.apply import TableRepair
 
 _NAMED_MAX = 5
 
 
-class DamageReport(Section):
-    """One thing that is damaged.
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest:
+    """Whether to mend, and by what."""
 
-    `action` is mend or leave. `evidence` says from what it is mended, or what to do instead, by
-    which `lost` is what does not come back. `fences`: its shard is claimed for that, which fences a
-    writer that is open. `done`: nothing of it was left at the end of this run, as far as it was
-    looked at. `error`: why mending it failed.
-    """
-
-    kind: str
-    shard_id: str | None
-    path: str
-    action: str
-    finding: str
-    evidence: str
-    lost: tuple[str, ...] = ()
-    fences: bool = False
-    done: bool = False
-    error: str | None = None
+    execute: Annotated[
+        bool,
+        Option(meaning="Mend what can be mended; else, or in a dry run, list it."),
+    ] = False
+    from_backup: Annotated[
+        str | None,
+        Option(
+            meaning="A place of backups: what nothing in the table brings back is copied from the "
+            "newest backup there that has it.",
+            flag="from",
+            metavar="BACKUP",
+        ),
+    ] = None
+    yes: Annotated[
+        bool,
+        Option(
+            meaning="Fence the writers of shards without asking, where mending takes that. A "
+            "writer that is alive has to be opened again.",
+        ),
+    ] = False
 
 
 class RepairTableReport(TableReport):
@@ -46,7 +56,7 @@ class RepairTableReport(TableReport):
     with what was replaced. `warnings` name checks that were not made.
     """
 
-    items: tuple[DamageReport, ...] = ()
+    items: tuple[Damage, ...] = ()
     mended: int = 0
     left: int = 0
     lost: tuple[str, ...] = ()
@@ -61,7 +71,7 @@ class RepairTableReport(TableReport):
         return (audit_item(item, done=item.done) for item in tried)
 
 
-def audit_item(found: DamageReport | Damage, *, done: bool | None = None) -> AuditItem:
+def audit_item(found: Damage, *, done: bool | None = None) -> AuditItem:
     """A damage as a line of the audit trail. What is lost may name keys, and stays out of it."""
     return AuditItem(
         action="replace",
@@ -100,9 +110,7 @@ def report_repair(
     mended = sum(item.done for item in items)
     return RepairTableReport(
         table=name,
-        outcome=(DONE if items else NOTHING_TO_DO) if error is None else error.outcome,
-        exit_code=0 if error is None else error.exit_code,
-        error=None if error is None else str(error),
+        **describe_error(error, DONE if items else NOTHING_TO_DO),
         version_before=versions[0],
         version_after=versions[1],
         items=items,
@@ -118,7 +126,7 @@ def report_repair(
     )
 
 
-def _judge(items: Sequence[DamageReport], *, acted: bool) -> MemWalError | None:
+def _judge(items: Sequence[Damage], *, acted: bool) -> MemWalError | None:
     """The error of a table that is damaged still."""
     left = [item for item in items if not item.done]
     if not left:
@@ -130,31 +138,25 @@ def _judge(items: Sequence[DamageReport], *, acted: bool) -> MemWalError | None:
     return Corruption("MW-J02", f"{what}: {'; '.join(map(_tell, left[:_NAMED_MAX]))}")
 
 
-def _tell(item: DamageReport) -> str:
+def _tell(item: Damage) -> str:
     shard = "" if item.shard_id is None else f"shard {item.shard_id}: "
     where = "" if item.shard_id is not None or item.path in item.finding else f"{item.path}: "
     return f"{shard}{where}{item.finding}"
 
 
-def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> DamageReport:
+def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> Damage:
     came_back = done and not damage.effects
     # Without the table and the shard's folder, which are named beside it.
     finding = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
     if (shard := damage.shard_id) is not None:
         finding = finding.replace(f"shard {shard}: ", "")
         finding = finding.replace(f"{layout.shard_folder(shard)}/", "")
-    return DamageReport(
-        kind=damage.kind,
-        shard_id=damage.shard_id,
-        path=damage.path,
-        action="mend" if damage.effects else "leave",
-        finding=finding,
-        evidence="what else was mended brought it back" if came_back else damage.evidence,
-        lost=() if came_back else damage.lost,
-        fences=damage.fences,
-        done=done,
-        error=None if error is None or done else str(error),
-    )
+    told: dict[str, Any] = {"finding": finding, "done": done}
+    if came_back:
+        told |= {"evidence": "what else was mended brought it back", "lost": ()}
+    elif error is not None and not done:
+        told["error"] = str(error)
+    return damage.model_copy(update=told)
 
 
 def show_table(report: RepairTableReport) -> list[RenderableType]:

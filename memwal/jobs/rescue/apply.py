@@ -18,11 +18,12 @@ from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
     RescueMark,
+    RescueShardReport,
     ShardRescue,
     plan_rescue,
+    report_shard,
     still_unflushed,
 )
-from memwal.jobs.rescue.report import RescueShardReport, report_shard
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps
@@ -59,33 +60,18 @@ class ShardWal(Protocol):
         ...
 
 
-class ClaimedShard(Protocol):
-    """A shard that is ours, with its WAL replayed into memory."""
-
-    @property
-    def rows(self) -> int:
-        """Rows that were replayed and not flushed yet."""
-        ...
-
-    def flush(self) -> None:
-        """Write the replayed rows as generations, and close the writer.
-
-        Raises LostRace when another writer has claimed the shard meanwhile, which replays the same
-        entries, and StoreUnavailable when the flush failed; the rows are in the WAL as before.
-        """
-        ...
-
-
 class ShardWriters(Protocol):
     """Opens shards for writing. Each claim fences the shard's writer (invariant 4: on request)."""
 
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
-    ) -> ClaimedShard:
-        """Claim the shard and replay its WAL.
+    ) -> Callable[[], None]:
+        """Claim the shard and replay its WAL; returns what flushes it.
 
         Raises Refused for a SEALED shard, LostRace, Corruption for a WAL that can't be replayed,
-        StoreUnavailable.
+        StoreUnavailable. The flush writes the rows as generations, and closes the writer. It raises
+        LostRace when another writer has claimed the shard meanwhile, which replays the same
+        entries, and StoreUnavailable when it failed; the rows are in the WAL as before.
         """
         ...
 
@@ -157,13 +143,13 @@ class ShardRescuer:
         error: MemWalError | None = None
         try:
             self.steps("claim")
-            claimed = self.writers.claim(
+            flush = self.writers.claim(
                 plan.shard_id,
                 memtable_rows_max=plan.memtable_rows_max,
                 memtable_batches_max=plan.memtable_batches_max,
             )
             self.steps("flush")
-            claimed.flush()
+            flush()
             self.steps("flushed")
         except MemWalError as caught:
             error = caught

@@ -6,22 +6,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.errors import MemWalError, Refused
+from memwal.grid import Column, build_table, format_generations, numbers, style_outcome, words
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueAction, ShardRescue, choose_shards
-from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport, list_torn, report_rescue
+from memwal.jobs.rescue.plan import (
+    RescueAction,
+    RescueShardReport,
+    RescueTableReport,
+    ShardRescue,
+    _format_epoch,
+    choose_shards,
+    list_torn,
+    report_rescue,
+)
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import JobReport, TableReport
+from memwal.report import (
+    JobReport,
+    TableReport,
+)
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.text import count_of
+from memwal.text import count_of, format_age
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
@@ -110,3 +125,31 @@ def _run(
             results[plan.shard_id] = result
         progress.done(done)
     return results
+
+
+# ---- what people see
+
+
+SHARDS: tuple[Column[RescueShardReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    words("outcome", lambda shard: style_outcome(shard.outcome)),
+    numbers("WAL rows", lambda shard: shard.rows),
+    numbers("silent for", lambda shard: format_age(shard.idle_seconds)),
+    numbers("epoch", lambda shard: _format_epoch(shard)),
+    numbers("generations", lambda shard: format_generations(shard.generations)),
+)
+
+
+def show_table(report: RescueTableReport) -> list[RenderableType]:
+    """Render a line for each shard, where torn bytes are kept, and the generations to merge."""
+    if not report.shards:
+        return [Text("  no shards yet", style="dim")]
+    parts: list[RenderableType] = [build_table(report.shards, SHARDS)]
+    parts += [
+        Text(f"  shard {shard.shard_id}: the bytes of what was torn are in {shard.torn_kept}")
+        for shard in report.shards
+        if shard.torn_kept
+    ]
+    if report.generations:
+        parts.append(Text(f"  generations to be merged: {report.generations} (memwal merge)"))
+    return parts

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any, ClassVar
 
 from memwal.errors import Corruption, MemWalError, Refused, Unsupported
 from memwal.format import layout
@@ -31,6 +32,17 @@ from memwal.format.replay import Replay, WalEntry, replay
 from memwal.format.unknown import check_manifest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    AuditItem,
+    Part,
+    TableReport,
+    describe_error,
+    join_errors,
+    sum_up,
+)
+from memwal.text import format_age
 
 # pylance's defaults. A writer refuses to replay a generation larger than its limits, so these are
 # raised to fit what is stored, with room for what may be put before the claim.
@@ -340,3 +352,150 @@ def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int
     """How many of the entries that were to be rescued are still in no generation."""
     kept = [e for e in entries if e.position > manifest.replay_after_wal_entry_position]
     return len(replay(manifest, kept).unflushed)
+
+
+# ---- what is reported
+
+
+class RescueShardReport(Part):
+    """One shard. `action` is rescue, nothing or refuse; of a dry run, what would be done.
+
+    `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
+    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are by then,
+    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by
+    one for each claim.
+    """
+
+    shard_id: str
+    action: str
+    entries: int = 0
+    rows: int = 0
+    bytes: int = 0
+    idle_seconds: float | None = None
+    last_sign: str | None = None
+    torn_positions: tuple[int, ...] = ()
+    torn_kept: str | None = None
+    generations: tuple[int, ...] = ()
+    writer_epoch_before: int | None = None
+    writer_epoch_after: int | None = None
+
+
+class RescueTableReport(TableReport):
+    """One table of a rescue."""
+
+    shards: tuple[RescueShardReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    SUMMARISED: ClassVar = ("generations", "rows")
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether a shard was claimed, be it in vain."""
+        return any(s.writer_epoch_before != s.writer_epoch_after for s in self.shards)
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The shards that were claimed, and the torn entries that were to be replaced."""
+        for shard in self.shards:
+            claimed = shard.writer_epoch_before != shard.writer_epoch_after
+            numbers = shard.generations
+            if claimed or shard.generations:
+                yield AuditItem(
+                    action="rescue",
+                    kind="shard",
+                    path=layout.shard_folder(ShardId(shard.shard_id)),
+                    shard_id=shard.shard_id,
+                    bytes=shard.bytes,
+                    generations=(min(numbers), max(numbers)) if numbers else None,
+                    reason=f"{shard.entries} entries, silent for {format_age(shard.idle_seconds)} "
+                    f"({shard.last_sign}); epoch {_format_epoch(shard)}",
+                    done=shard.outcome == DONE,
+                )
+            if shard.torn_kept:
+                shard_id, positions = ShardId(shard.shard_id), shard.torn_positions
+                yield from list_torn(shard_id, positions, done=claimed)
+
+    @property
+    def generations(self) -> int:
+        """How many generations the run left to be merged."""
+        return sum(len(shard.generations) for shard in self.shards)
+
+    @property
+    def rows(self) -> int:
+        """Rows in them, all versions counted."""
+        return sum(shard.rows for shard in self.shards if shard.generations)
+
+
+def report_rescue(
+    name: str,
+    view: TableView,
+    plans: Mapping[ShardId, ShardRescue | MemWalError],
+    results: Mapping[ShardId, RescueShardReport],
+) -> RescueTableReport:
+    """One table: what came of each planned shard, and those of the view that can't be read."""
+    shards = [results.get(shard) or report_shard(shard, plan) for shard, plan in plans.items()]
+    shards += [
+        report_shard(broken.shard_id, broken.error)
+        for broken in view.broken
+        if isinstance(broken.error, MemWalError) and broken.shard_id not in plans
+    ]
+    outcome, code = sum_up(shards)
+    warnings = [
+        f"shard {plan.shard_id}: {text}"
+        for plan in plans.values()
+        if isinstance(plan, ShardRescue)
+        for text in plan.warnings
+    ]
+    return RescueTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error=join_errors({f"shard {s.shard_id}": s.error for s in shards}),
+        version_before=view.version,
+        version_after=view.version,
+        shards=tuple(shards),
+        warnings=(*view.warnings, *warnings),
+    )
+
+
+def report_shard(
+    shard_id: str, plan: ShardRescue | MemWalError, error: MemWalError | None = None, **done: Any
+) -> RescueShardReport:
+    """One shard: its plan, or why there is none; `done` and `error` tell of a rescue that began."""
+    if isinstance(plan, MemWalError):
+        action = RescueAction.REFUSE.value
+        return RescueShardReport(shard_id=shard_id, action=action, **describe_error(plan))
+    does = plan.action is RescueAction.RESCUE
+    return RescueShardReport(
+        **describe_error(error or plan.error, DONE if does else NOTHING_TO_DO),
+        shard_id=shard_id,
+        action=plan.action.value,
+        entries=plan.entries,
+        rows=plan.rows,
+        bytes=plan.size_bytes,
+        idle_seconds=plan.idle_seconds,
+        last_sign=None if plan.sign is None else plan.sign.what,
+        torn_positions=tuple(sorted(entry.position for entry in plan.torn)),
+        torn_kept=layout.torn_folder(ShardId(shard_id)) if plan.torn and done else None,
+        **done,
+    )
+
+
+def list_torn(
+    shard_id: ShardId, positions: Iterable[int], *, done: bool | None = None
+) -> Iterable[AuditItem]:
+    """Torn entries that a rescue replaces, as lines of the audit trail."""
+    for position in positions:
+        kept = layout.torn_entry_path(shard_id, position)
+        yield AuditItem(
+            action="replace",
+            kind="wal_entry",
+            path=layout.wal_entry_path(shard_id, position),
+            shard_id=shard_id,
+            reason=f"torn; its bytes are in {kept}",
+            done=done,
+        )
+
+
+def _format_epoch(shard: RescueShardReport) -> str:
+    before, after = shard.writer_epoch_before, shard.writer_epoch_after
+    return "-" if before is None else f"{before} -> {after}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from memwal.errors import (
     AlreadyExists,
@@ -178,7 +177,7 @@ class LanceShardWriters:
 
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
-    ) -> LanceClaimedShard:
+    ) -> Callable[[], None]:
         """Open a writer, which takes the next epoch and replays the WAL (see the port)."""
         where = f"{self._tables.uri}: shard {shard_id}"
         with translated(partial(_name_error, where)):
@@ -187,26 +186,12 @@ class LanceShardWriters:
                 max_memtable_rows=memtable_rows_max,
                 max_memtable_batches=memtable_batches_max,
             )
-            return LanceClaimedShard(where, writer, int(writer.memtable_stats()["row_count"]))
 
+        def flush() -> None:
+            with translated(partial(_name_error, where)):
+                writer.close()
 
-class LanceClaimedShard:
-    """The ClaimedShard port: an open writer."""
-
-    def __init__(self, where: str, writer: Any, rows: int) -> None:
-        self._where = where
-        self._writer = writer
-        self._rows = rows
-
-    @property
-    def rows(self) -> int:
-        """Rows that were replayed and not flushed yet."""
-        return self._rows
-
-    def flush(self) -> None:
-        """Close the writer, which flushes (see the port)."""
-        with translated(partial(_name_error, self._where)):
-            self._writer.close()
+        return flush
 
 
 def _name_error(where: str, error: BaseException) -> MemWalError:

@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.jobs.restore.plan import (
+    RestoredShardReport,
+    RestoreRequest,
+    RestoreTableReport,
     check_end,
     check_list,
     check_place,
@@ -31,8 +34,6 @@ from memwal.jobs.restore.plan import (
     plan_claim,
     plan_end,
 )
-from memwal.jobs.restore.report import RestoredShardReport, RestoreTableReport
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import Backup, BackupObject, BackupShard, RestoreMark, ShardManifest, StoredFile
 from memwal.ports import Steps
 from memwal.report import DONE
@@ -94,7 +95,7 @@ class Restorer:
 
     def _look(self, request: RestoreRequest) -> tuple[Backup, Mapping[str, StoredFile], bool]:
         """The backup, what is in the place, and whether the restore was begun there before."""
-        backup = self.places.backups.find(request.backup, request.version)
+        backup = self.places.backups.find(request.backup)
         files, mark = self.places.list_files(), self.places.read_mark()
         check_place(self.uri, files, mark, backup)
         return backup, files, mark is not None

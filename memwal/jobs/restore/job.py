@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
+from memwal.grid import Column, build_table, format_generations, format_size, numbers, words
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.restore.apply import Restorer
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoredShardReport, RestoreRequest, RestoreTableReport
 from memwal.jobs.restore.store import RestorePlaces
 from memwal.model import MemWalState, TableView, VersionManifest
 from memwal.ports import Steps, no_steps
@@ -20,6 +24,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
+from memwal.text import count_of
 
 NAME = "restore"
 
@@ -73,8 +78,8 @@ def _explain_new(table: ResolvedTable) -> ResolvedTable:
     """Where nothing has the name, a folder that is yet to be made may be meant."""
     if table.unknown is None:
         return table
-    told = f"{table.unknown}; a new place is written ./{table.name}"
-    return table.model_copy(update={"unknown": told})
+    text = f"{table.unknown}; a new place is written ./{table.name}"
+    return table.model_copy(update={"unknown": text})
 
 
 def _read_nothing(stores: Stores) -> TableView:
@@ -89,3 +94,26 @@ def _read_nothing(stores: Stores) -> TableView:
         mem_wal=MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={}),
         shards=(),
     )
+
+
+# ---- what people see
+
+
+SHARDS: tuple[Column[RestoredShardReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    words("epoch", lambda shard: str(shard.epoch)),
+    numbers("generations", lambda shard: format_generations(shard.generations)),
+    numbers("WAL entries", lambda shard: shard.wal_entries),
+)
+
+
+def show_table(report: RestoreTableReport) -> list[RenderableType]:
+    """Render what was restored, and a line for each shard."""
+    if report.backup is None:
+        return []
+    copied = "to copy" if report.version_after is None else "copied"
+    line = (
+        f"  backup {report.backup} of {report.backup_made_at}, version {report.backup_version}: "
+        f"{count_of(report.objects_copied, 'object')} ({format_size(report.bytes_copied)}) {copied}"
+    )
+    return [Text(line), *([build_table(report.shards, SHARDS)] if report.shards else [])]

@@ -18,11 +18,13 @@ Versions of manifests don't leap: they are collected lowest first, so a gap has 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Annotated, ClassVar
 
 from memwal.errors import Corruption, Refused, StoreUnavailable
 from memwal.format import layout
+from memwal.format.layout import parse_backup_name
 from memwal.model import (
     Backup,
     BackupObject,
@@ -31,7 +33,33 @@ from memwal.model import (
     ShardManifest,
     StoredFile,
 )
+from memwal.options import Option
+from memwal.report import Part, TableReport
 from memwal.text import name_some
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest:
+    """Which backup of the place."""
+
+    backup: Annotated[
+        str | None,
+        Option(
+            meaning="The backup's name. Default: the newest.",
+            metavar="NAME",
+            parse=parse_backup_name,
+            form="Backup",
+        ),
+    ] = None
+    backup_storage_options: Annotated[
+        Sequence[tuple[str, str]],
+        Option(
+            meaning="Of BACKUP, over those of --storage-option.",
+            flag="backup-storage-option",
+            metavar="K=V",
+        ),
+    ] = ()
+
 
 _NAMED_MAX = 10
 # What memwal leaves in any place where it has looked, or tried to restore.
@@ -174,3 +202,33 @@ def plan_end(claimed: ShardManifest, entries: int) -> ShardManifest:
         version=claimed.version + 1,
         wal_entry_position_last_seen=claimed.replay_after_wal_entry_position + entries,
     )
+
+
+# ---- what is reported
+
+
+class RestoredShardReport(Part):
+    """A shard; `generations` and `wal_entries` wait to be merged and flushed."""
+
+    shard_id: str
+    epoch: int
+    generations: tuple[int, ...] = ()
+    wal_entries: int = 0
+
+
+class RestoreTableReport(TableReport):
+    """One table. Of a dry run, what would be done: the shards are left out.
+
+    `backup_version` is the base's version that the backup holds, `version_after` the one that has
+    its rows from now on. `objects_copied` leaves out what a killed run had copied.
+    """
+
+    backup: str | None = None
+    backup_made_at: str | None = None
+    backup_version: int | None = None
+    objects_copied: int = 0
+    bytes_copied: int = 0
+    shards: tuple[RestoredShardReport, ...] = ()
+    requests_backup: dict[str, int] = {}
+
+    SUMMARISED: ClassVar = ("objects_copied", "bytes_copied")

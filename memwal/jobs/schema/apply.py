@@ -1,20 +1,19 @@
-"""Changes the columns of a table at rest: indexes dropped, one commit, indexes built again.
+"""Changes the columns of a table at rest, in one commit.
 
 The commit has the values that are written anew and the schema, so that no reader sees one without
-the other. An index would outlast it with values of the former type. So which indexes go is noted in
-the table's config before, and the note leaves when all are built: a run that was killed anywhere is
-finished by the next one. Lance sees no conflict with an index that is built meanwhile; so
-afterwards every index of the fields noted is built again, whoever made it.
+the other. An index would outlast it with values of the former type, so a column with an index is
+not widened. The indexes of a column that is dropped go before it: a killed run is run again. Lance
+sees no conflict with an index that is built meanwhile: it is dropped afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
-from memwal.jobs.schema.plan import SchemaPlan, list_paths
+from memwal.errors import LostRace, MemWalError, StoreUnavailable
+from memwal.jobs.schema.plan import NEW, SchemaPlan, list_ids
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, back_off, no_steps
 
@@ -27,27 +26,11 @@ _SECONDS_MAX = 600.0
 class Written:
     """How much was written anew."""
 
-    fragments: int = 0
     rows: int = 0
     bytes: int = 0
 
     def __add__(self, other: Written) -> Written:
-        return Written(
-            fragments=self.fragments + other.fragments,
-            rows=self.rows + other.rows,
-            bytes=self.bytes + other.bytes,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
-    """The fields whose indexes have to be built again, and by name those that were dropped.
-
-    Of each the id of its field, as that may have another name by then, and how it was built.
-    """
-
-    fields: frozenset[int]
-    indexes: Mapping[str, tuple[int, Any]]
+        return Written(rows=self.rows + other.rows, bytes=self.bytes + other.bytes)
 
 
 class SchemaTable(Protocol):
@@ -61,20 +44,8 @@ class SchemaTable(Protocol):
         """Raise Refused for a default that is no value of its type, or against the policy."""
         ...
 
-    def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, Any]]:
-        """The indexes of these fields: the field's id, and how the index was built."""
-        ...
-
-    def read_note(self, view: TableView) -> Note | None:
-        """The note in the table's config. Raises Unsupported."""
-        ...
-
-    def put_note(self, note: Note) -> None:
-        """Commit a note, in the place of any other."""
-        ...
-
-    def drop_note(self) -> None:
-        """Remove the note."""
+    def name_indexes(self, version: int, ids: frozenset[int]) -> Mapping[int, Sequence[str]]:
+        """The names of these fields' indexes, by the field's id."""
         ...
 
     def drop_index(self, name: str) -> None:
@@ -85,10 +56,6 @@ class SchemaTable(Protocol):
         """Commit the MemWAL index without them; False if it does not name them."""
         ...
 
-    def build(self, recipe: Any) -> None:
-        """Build an index over all rows, in the place of one of its name."""
-        ...
-
     def commit(self, version: int, plan: SchemaPlan) -> Written:
         """Write values anew, and commit on top of this version; LostRace if rows changed."""
         ...
@@ -96,14 +63,12 @@ class SchemaTable(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class Altered:
-    """What a run did. `commits` are all that it made, `changed` whether the columns' was one."""
+    """What a run did. `dropped` are indexes of dropped columns, or that others built meanwhile."""
 
     plan: SchemaPlan
     commits: int = 0
-    changed: bool = False
     conflicts: int = 0
     written: Written = field(default_factory=Written)
-    indexes: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
@@ -118,30 +83,30 @@ class SchemaChanger:
     before_commit: Callable[[], None]
     check_rest: Callable[[TableView], None]
     """Raises Refused for a table that is not at rest."""
-    catch_up: Callable[[], object] = lambda: None
     steps: Steps = no_steps
 
-    def look(self) -> tuple[TableView, SchemaPlan, Note | None]:
-        """A fresh view, what is left to do in it, and the indexes that are left to build."""
+    def read(self) -> tuple[TableView, SchemaPlan]:
+        """A fresh view, and what is left to do in it. Raises Refused for what can't be done."""
         view = self.table.read()
         plan = self.plan(view)
-        self.table.check(view, plan)
-        return view, plan, self.table.read_note(view)
+        if plan.has_work:
+            self.table.check(view, plan)
+            plan.check_indexes(self._name_indexes(view, plan))
+        return view, plan
+
+    def _name_indexes(self, view: TableView, plan: SchemaPlan) -> Mapping[int, Sequence[str]]:
+        """The indexes that don't outlast the commit: of fields that are rewritten, or dropped."""
+        touched = frozenset(list_ids(plan.rewritten)) - {NEW}
+        return self.table.name_indexes(view.version, touched | plan.dropped)
 
     def run(self) -> Altered:
         """Do what is left to do. Raises what is in the way."""
-        _, plan, note = self.look()
+        _, plan = self.read()
         done = Altered(plan=plan)
-        if not plan.has_work and note is None:
-            return done
-        self.take_lease()
         if plan.has_work:
-            try:
-                self._change(done)
-            except LostRace:
-                self._finish(done)
-                raise
-        self._finish(done)
+            self.take_lease()
+            self._change(done)
+            self._drop_late(done)
         return done
 
     def _change(self, done: Altered) -> None:
@@ -149,19 +114,25 @@ class SchemaChanger:
         deadline = self.clock.monotonic_seconds() + _SECONDS_MAX
         failed: MemWalError | None = None
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            view, plan, note = self.look()
+            view, plan = self.read()
             if not plan.has_work:
-                if failed is not None:  # an attempt whose reply was lost has landed
-                    done.commits += 1
-                    done.changed = True
+                done.commits += failed is not None  # an attempt whose reply was lost has landed
                 return
             self.check_rest(view)
+            if doomed := plan.list_doomed(self._name_indexes(view, plan)):
+                self._drop(done, doomed)
+                view, plan = self.read()
+            self.before_commit()
+            self.steps("commit")
             try:
-                self._try(done, view, plan, note)
-                return
+                done.written = self.table.commit(view.version, plan)
             except (LostRace, StoreUnavailable) as error:
                 done.conflicts += 1
                 failed = error
+            else:
+                done.commits += 1
+                self.steps("committed")
+                return
             if not back_off(self.clock, attempt, _WAIT_SECONDS_MAX, deadline):
                 break
         raise LostRace(
@@ -169,75 +140,20 @@ class SchemaChanger:
             f"they were. Run again when it is quieter ({failed})"
         )
 
-    def _try(self, done: Altered, view: TableView, plan: SchemaPlan, note: Note | None) -> None:
-        version = view.version
-        found = self.table.find_indexes(version, plan.touched) if plan.touched else ()
-        if found:
-            known = note or Note(fields=frozenset(), indexes={})
-            self.before_commit()
-            self.steps("note")
-            self.table.put_note(
-                Note(
-                    fields=known.fields | plan.touched,
-                    indexes={**known.indexes, **{r.name: (i, r) for i, r in found}},
-                )
-            )
-            done.commits += 1
-            for _, recipe in found:
-                self.before_commit()
-                self.steps("drop")
-                self.table.drop_index(recipe.name)
-                done.commits += 1
-            # Rows are judged by the version that the commit is made on.
-            view = self.table.read()
-            plan, version = self.plan(view), view.version
-        self.before_commit()
-        self.steps("commit")
-        done.written = self.table.commit(version, plan)
-        done.commits += 1
-        done.changed = True
-        self.steps("committed")
+    def _drop_late(self, done: Altered) -> None:
+        """Drop the indexes that were built over the changed columns since they were looked at."""
+        found = self._name_indexes(self.table.read(), done.plan)
+        self._drop(done, [name for names in found.values() for name in names])
 
-    def _finish(self, done: Altered) -> None:
-        """Build what the note has, and what others built meanwhile; then remove the note."""
-        view = self.table.read()
-        note = self.table.read_note(view)
-        late = self.table.find_indexes(view.version, done.plan.touched) if done.changed else ()
-        if note is None and not late:
-            return
-        noted = {} if note is None else dict(note.indexes)
-        if note is not None:
-            late = (*late, *self.table.find_indexes(view.version, note.fields))
-        for field_id, recipe in late:
-            noted.setdefault(recipe.name, (field_id, recipe))
-        paths, built, gone = dict(list_paths(view.columns)), [], []
-        for name, (field_id, recipe) in noted.items():
-            if field_id not in paths:
-                gone.append(name)
-                continue
-            self.before_commit()
-            self.steps("build")
-            self._build(recipe, paths[field_id])
-            done.commits += 1
-            built.append(name)
-        if gone:
-            self.before_commit()
-            self.steps("forget indexes")
-            done.commits += self.table.forget_indexes(gone)
-        done.indexes, done.dropped = tuple(built), tuple(gone)
-        if note is not None:
+    def _drop(self, done: Altered, names: Sequence[str]) -> None:
+        """Drop indexes. Writers stop maintaining them first: nothing would name them afterwards."""
+        if names:
             self.before_commit()
             self.steps("forget")
-            self.table.drop_note()
+            done.commits += self.table.forget_indexes(names)
+        for name in names:
+            self.before_commit()
+            self.steps("drop")
+            self.table.drop_index(name)
             done.commits += 1
-        self.catch_up()
-
-    def _build(self, recipe: Any, path: str) -> None:
-        try:
-            self.table.build(replace(recipe, column=path))
-        except Unsupported as error:
-            raise Unsupported(
-                "MW-K30",
-                f"index {recipe.name!r} can't be built again on {path!r}: {error}. The columns are "
-                "changed; build the index as you want it, and run again",
-            ) from None
+            done.dropped += (name,)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Refused
-from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
+from memwal.errors import Refused
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
-from memwal.jobs.schema.apply import Altered, SchemaChanger, Written
+from memwal.jobs.schema.apply import Altered, SchemaChanger
 from memwal.jobs.schema.plan import Unrest, find_unrest, list_ids, plan_schema
 from memwal.jobs.schema.report import report_schema
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.schema.store import StoredSchemaTable, read_type
 from memwal.model import ShardId, ShardStatus, TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import DONE, JobReport, TableReport
-from memwal.run.fanout import Fanout
+from memwal.report import JobReport, TableReport
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
-from memwal.run.progress import SILENT, Progress
+from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
@@ -58,125 +55,92 @@ def run_schema(options: SchemaOptions, progress: Progress, steps: Steps = no_ste
         progress.warn("--dry-run wins over --apply: nothing is changed")
     runner = JobRunner(name=NAME, engine=lambda fanout: None)
     with ChainLeases(NAME, warn=progress.warn) as own:
-        options = replace(options, leases=options.leases or own)
-        rest = _Rest()
-        if options.acts:
-            rest = _bring_to_rest(options, progress, steps)
-
-        def change(
-            table: OpenTable, stores: Stores, view: TableView, fanout: Fanout
-        ) -> TableReport:
-            return _change(table, stores, view, fanout, options, progress, rest, steps)
-
-        return runner.run_each(options, change, progress)
+        leased = replace(options, leases=options.leases or own)
+        return runner.run_each(
+            leased,
+            lambda table, stores, view, fanout: _change(
+                _Table(table=table, stores=stores, options=leased, progress=progress, steps=steps),
+                view,
+            ),
+            progress,
+        )
 
 
-@dataclass(kw_only=True)
-class _Rest:
-    """What brought tables to rest, by their names: claims, merges, and what failed."""
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """A table whose columns change; `claimed` are the epochs that were taken of its shards."""
 
-    claimed: dict[str, dict[ShardId, int]] = field(default_factory=dict)
-    merged: dict[str, TableReport] = field(default_factory=dict)
-    failed: dict[str, MemWalError] = field(default_factory=dict)
+    table: OpenTable
+    stores: Stores
+    options: SchemaOptions
+    progress: Progress
+    steps: Steps
+    claimed: dict[ShardId, int] = field(default_factory=dict)
 
+    def bring_to_rest(self, view: TableView) -> None:
+        """Fence the writers, if that is asked for, and merge. Raises Refused if they are open."""
+        if self.options.request.fence:
+            self.table.take_lease(NAME, self.options)
+            self.claimed.update(_fence(self.table, self.stores, view, self.steps))
+        elif unrest := self.find_unrest(view):
+            raise _refuse_unrest(self.stores.uri, unrest)
+        merge = self.options.for_job(MergeOptions, [self.table.resolved], request=MergeRequest())
+        (merged,) = run_merge(merge, Quiet(self.progress)).tables
+        self.check_rest(self.stores.views.table(), merged.error or merged.outcome)
 
-def _bring_to_rest(options: SchemaOptions, progress: Progress, steps: Steps) -> _Rest:
-    """Fence and merge the tables whose columns change. Changing them reports what fails here."""
-    rest, going = _Rest(), list[ResolvedTable]()
-
-    def fence(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        name = table.resolved.name
-        report = TableReport(table=name, outcome=DONE)
-        plan = plan_schema(view, options.request, read_type)
-        if not plan.has_work:
-            return report
-        try:
-            StoredSchemaTable(stores, _make_tell(SILENT)).check(view, plan)
-            if options.request.fence:
-                table.take_lease(NAME, options)
-                rest.claimed[name] = dict(_fence(table, stores, view, steps))
-            elif unrest := _find_unrest(stores, view, {}):
-                raise _refuse_unrest(stores.uri, unrest)
-            going.append(table.resolved)
-        except MemWalError as error:
-            rest.failed[name] = error
-        return report
-
-    looks = JobRunner(name=NAME, looks_only=True)
-    looks.run_each(options.for_job(RunOptions, options.tables), fence, SILENT)
-    if going:
-        merge = options.for_job(MergeOptions, going, request=MergeRequest())
-        rest.merged = {table.table: table for table in run_merge(merge, progress).tables}
-    return rest
-
-
-def _change(
-    table: OpenTable,
-    stores: Stores,
-    view: TableView,
-    fanout: Fanout,
-    options: SchemaOptions,
-    progress: Progress,
-    rest: _Rest,
-    steps: Steps,
-) -> TableReport:
-    name = table.resolved.name
-    stored = StoredSchemaTable(stores, _make_tell(progress))
-    claimed = rest.claimed.get(name, {})
-
-    def check_rest(view: TableView) -> None:
-        if error := rest.failed.get(name):
-            raise error
-        if unrest := _find_unrest(stores, view, claimed):
-            raise _refuse_unrest(stores.uri, unrest)
+    def check_rest(self, view: TableView, why: str = "generations came meanwhile") -> None:
+        """Raise Refused if rows wait, or a writer may be open."""
+        if unrest := self.find_unrest(view):
+            raise _refuse_unrest(self.stores.uri, unrest)
         if pending := [s.shard_id for s in view.shards if s.pending]:
-            merged = rest.merged.get(name)
-            why = "generations came meanwhile" if merged is None else merged.error or merged.outcome
             raise Refused(
                 "MW-K32",
-                f"{stores.uri}: {count_of(len(pending), 'shard')} could not be merged ({why}): "
-                f"{name_some(pending, 3, 'shards')}. The columns are as they were",
+                f"{self.stores.uri}: {count_of(len(pending), 'shard')} could not be merged "
+                f"({why}): {name_some(pending, 3, 'shards')}. The columns are as they were",
             )
 
-    chained = IndexCatchupOptions(tables=options.tables, steps=steps)
-    catchup = make_catchup_job(table, stores, fanout, chained)
+    def find_unrest(self, view: TableView) -> Sequence[Unrest]:
+        """The shards that are not at rest."""
+        for broken in view.broken:
+            raise broken.error
+        wal = StoredShardWal(self.stores.objects)
+        ids = [shard.shard_id for shard in view.shards]
+        found = side_by_side(wal.read, ids, _READERS_MAX)
+        now = self.stores.clock.now_nanos()
+        return find_unrest([one for one in found if one], self.claimed, now)
+
+
+def _change(own: _Table, view: TableView) -> TableReport:
+    table, stores, options = own.table, own.stores, own.options
+    stored = StoredSchemaTable(stores, own.progress)
     changer = SchemaChanger(
         table=stored,
         plan=lambda view: plan_schema(view, options.request, read_type),
         clock=stores.clock,
         take_lease=partial(table.take_lease, NAME, options),
         before_commit=table.before_commit,
-        check_rest=check_rest,
-        catch_up=lambda: catchup.catch_up(stored.read()),
-        steps=steps,
+        check_rest=own.check_rest,
+        steps=own.steps,
     )
     done: Altered | None = None
-    seen, plan, note = changer.look()
+    seen, plan = changer.read()
     if options.acts:
+        if plan.has_work:
+            own.bring_to_rest(seen)
         done = changer.run()
         plan, seen = done.plan, stored.read()
+    indexes = stored.name_indexes(seen.version, frozenset(list_ids(seen.columns)))
     return report_schema(
-        name,
+        table.resolved.name,
         view.version,
         seen,
         plan,
         done,
-        indexes=stored.name_indexes(seen.version, frozenset(list_ids(seen.columns))),
-        unrest=_find_unrest(stores, seen, claimed) if plan.has_work and done is None else (),
-        fenced=tuple(claimed),
-        owed=() if note is None else tuple(note.indexes),
+        indexes=indexes,
+        doomed=plan.list_doomed(indexes) if done is None else done.dropped,
+        unrest=own.find_unrest(seen) if plan.has_work and done is None else (),
+        fenced=tuple(own.claimed),
     )
-
-
-def _find_unrest(
-    stores: Stores, view: TableView, claimed: Mapping[ShardId, int]
-) -> Sequence[Unrest]:
-    for broken in view.broken:
-        raise broken.error
-    wal = StoredShardWal(stores.objects)
-    ids = [shard.shard_id for shard in view.shards]
-    found = side_by_side(wal.read, ids, _READERS_MAX)
-    return find_unrest([one for one in found if one], claimed, stores.clock.now_nanos())
 
 
 def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
@@ -186,17 +150,6 @@ def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
         f"{uri}: columns change at rest only. {'; '.join(name_some(texts, 3, 'shards'))}. Close "
         "the writers, or fence them with --fence",
     )
-
-
-def _make_tell(progress: Progress) -> Callable[[Written, int], None]:
-    """What shows how many fragments have been written; a retry begins anew."""
-
-    def tell(written: Written, fragments: int) -> None:
-        if written.fragments == 1:
-            progress.start("fragments", fragments)
-        progress.done(written.fragments, written.bytes)
-
-    return tell
 
 
 def _fence(
@@ -224,11 +177,12 @@ def _fence(
             raise plan.error
         table.before_commit()
         steps("fence")
-        rescuer.writers.claim(
+        flush = rescuer.writers.claim(
             shard.shard_id,
             memtable_rows_max=plan.memtable_rows_max,
             memtable_batches_max=plan.memtable_batches_max,
-        ).flush()
+        )
+        flush()
         claimed = stores.shard_manifests.latest(shard.shard_id)
         if claimed is not None:
             yield shard.shard_id, claimed.writer_epoch

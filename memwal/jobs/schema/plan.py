@@ -10,15 +10,16 @@ whoever asks again after a kill finds that all of it is so already.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.jobs.rescue.plan import RescueAction, RescueEvidence, plan_rescue, suspect_writer
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.jobs.schema.widen import is_exact
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.report import Section
 from memwal.rows.expire import find_expire
@@ -30,14 +31,14 @@ ReadType = Callable[[str], str]
 NEW = -1
 """The field id of a column that is to be added."""
 _BLOB = "extension<lance.blob.v2"
-_NESTED = ("struct<", "list<", "large_list<", "map<", "fixed_size_list<")
+_BY_POLICY = "the table's row-merge policy names it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchemaPlan:
     """The columns as they will be; `columns` those that are, `steps` the changes for people.
 
-    `defaults` are values as JSON, by name: what rows without a value of a column get.
+    `defaults` are values as JSON, by name: what added columns have in each row.
     """
 
     columns: Columns
@@ -54,12 +55,12 @@ class SchemaPlan:
     @property
     def rewritten(self) -> tuple[ColumnInfo, ...]:
         """The wanted columns whose values are written anew."""
-        old = {column.field_id: column for column in self.columns}
+        old = {column.field_id: column.type_text for column in self.columns}
         return tuple(
             column
             for column in self.wanted
-            if (column.name in self.defaults)
-            or (column.field_id in old and _is_rewritten(column, old[column.field_id]))
+            if column.name in self.defaults
+            or old.get(column.field_id, column.type_text) != column.type_text
         )
 
     @property
@@ -67,17 +68,23 @@ class SchemaPlan:
         """The ids of fields that go; their indexes go with them."""
         return frozenset(list_ids(self.columns)) - {*list_ids(self.wanted)}
 
-    @property
-    def touched(self) -> frozenset[int]:
-        """The ids of fields whose indexes don't outlast the commit: rewritten, or dropped."""
-        return (self.dropped | {*list_ids(self.rewritten)}) - {NEW}
+    def check_indexes(self, names: Mapping[int, Sequence[str]]) -> None:
+        """Raise Refused for indexes over columns that are rewritten, by their fields."""
+        if found := [n for i in list_ids(self.rewritten) for n in names.get(i, ())]:
+            raise Refused(
+                "MW-K30",
+                f"index {', '.join(found)} would be left with values of before: drop it (Lance's "
+                "drop_index), and build it again afterwards",
+            )
+
+    def list_doomed(self, names: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+        """The indexes that go with dropped columns, of those over the fields."""
+        return tuple(name for i in sorted(self.dropped) for name in names.get(i, ()))
 
 
 def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:
     """The field ids, depth first."""
-    for column in columns:
-        yield column.field_id
-        yield from list_ids(column.children)
+    return (field_id for field_id, _ in list_paths(columns))
 
 
 def list_paths(columns: Sequence[ColumnInfo], above: str = "") -> Iterator[tuple[int, str]]:
@@ -85,16 +92,6 @@ def list_paths(columns: Sequence[ColumnInfo], above: str = "") -> Iterator[tuple
     for column in columns:
         yield column.field_id, f"{above}{column.name}"
         yield from list_paths(column.children, f"{above}{column.name}.")
-
-
-def find_column(columns: Sequence[ColumnInfo], path: str) -> ColumnInfo | None:
-    """The column of a path; a name with dots of its own wins."""
-    for column in columns:
-        if column.name == path:
-            return column
-        if path.startswith(f"{column.name}."):
-            return find_column(column.children, path[len(column.name) + 1 :])
-    return None
 
 
 def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) -> SchemaPlan:
@@ -105,40 +102,22 @@ def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) ->
     _check_names(request)
     made = _Change(columns=view.columns, fixed=_find_fixed(view), used=_find_used(view))
     defaults = dict(request.default)
-    for path in request.drop:
-        made.drop(path)
-    for path, name in request.rename:
-        made.rename(path, name)
-    for path, kind in request.widen:
-        made.widen(path, read_type(kind))
-    for path in request.require:
-        made.require(path, defaults[path])
+    for name in request.drop:
+        made.drop(name)
+    for name, after in request.rename:
+        made.rename(name, after)
+    for name, kind in request.widen:
+        made.widen(name, read_type(kind))
     for text in request.add:
-        path, _, kind = text.partition(":")
-        made.add(path, read_type(kind), defaults.get(path))
-    if request.order is not None:
-        made.order(request.order.split(","))
-    plan = SchemaPlan(
+        name, _, kind = text.partition(":")
+        made.add(name, read_type(kind), defaults.get(name))
+    return SchemaPlan(
         columns=view.columns,
         wanted=made.columns,
         defaults=made.defaults,
         steps=tuple(made.steps),
         warnings=tuple(made.warnings),
     )
-    _check_members(plan)
-    return plan
-
-
-def _check_members(plan: SchemaPlan) -> None:
-    """Refuse values that are written anew under members that change as well."""
-    before = {column.field_id: [*list_paths(column.children)] for column in plan.columns}
-    for column in plan.rewritten:
-        if column.field_id in before and before[column.field_id] != [*list_paths(column.children)]:
-            raise Refused(
-                "MW-K20",
-                f"column {column.name!r}: its values and its members can't both change at once. "
-                "Make two commands of it",
-            )
 
 
 def _check_names(request: SchemaRequest) -> None:
@@ -147,28 +126,21 @@ def _check_names(request: SchemaRequest) -> None:
         if not (name and colon and kind):
             raise Usage(f"--add {text!r}: expected NAME:TYPE, such as price:double")
     added = [text.partition(":")[0] for text in request.add]
-    targets = [_put_name(path, name) for path, name in request.rename]
-    left = [*request.drop, *(path for path, _ in request.rename)]
-    for names in (left, [*added, *targets], [path for path, _ in request.widen], request.require):
-        if twice := {name for name in names if list(names).count(name) > 1}:
+    widened = [name for name, _ in request.widen]
+    targets = [name for _, name in request.rename]
+    left = [*request.drop, *(name for name, _ in request.rename)]
+    for names in (left, [*added, *targets], widened):
+        if twice := {name for name in names if names.count(name) > 1}:
             raise Usage(f"column {min(twice)!r} is named twice")
-    used = {*added, *targets, *(path for path, _ in request.widen), *request.require}
-    if both := {*left} & used:
+    if both := {*left} & {*added, *targets, *widened}:
         raise Usage(
             f"column {min(both)!r} is both left behind and taken: if that were killed halfway, a "
             "second run could not tell what is left to do. Make two commands of it"
         )
-    if changed := {*added} & {*request.require, *(path for path, _ in request.widen)}:
-        raise Usage(f"column {min(changed)!r} is added: give it its type and default there")
-    named = {path for path, _ in request.default}
-    if idle := named - {*added, *request.require}:
-        raise Usage(f"--default {min(idle)}: neither added nor required")
-    if bare := {*request.require} - named:
-        raise Usage(f"--require {min(bare)}: give rows without a value one: --default NAME=JSON")
-
-
-def _put_name(path: str, name: str) -> str:
-    return f"{path.rpartition('.')[0]}.{name}".lstrip(".")
+    if changed := {*added} & {*widened}:
+        raise Usage(f"column {min(changed)!r} is added: give it its type there")
+    if idle := {name for name, _ in request.default} - {*added}:
+        raise Usage(f"--default {min(idle)}: no such column is added")
 
 
 @dataclass(kw_only=True)
@@ -182,113 +154,77 @@ class _Change:
     steps: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def drop(self, path: str) -> None:
-        if find_column(self.columns, path) is None:
-            self.warnings.append(f"there is no column {path!r} to drop")
+    def drop(self, name: str) -> None:
+        if name not in self._by_name:
+            self.warnings.append(f"there is no column {name!r} to drop")
             return
-        self._check(path, "dropped")
-        parent = path.rpartition(".")[0]
-        if parent and _kind(found := self._find(parent)) != "struct":
-            raise Refused("MW-K20", f"{path!r}: {found.type_text} has to have its item")
-        self.columns = _edit(self.columns, path, lambda column: None)
-        if not self.columns or (parent and not self._find(parent).children):
-            raise Refused("MW-K20", f"{path!r}: nothing would be left; drop the whole of it")
-        self.steps.append(f"drop {path}")
+        self._check(name, "dropped")
+        self.columns = tuple(c for c in self.columns if c.name != name)
+        if not self.columns:
+            raise Refused("MW-K20", f"column {name!r} can't be dropped: nothing would be left")
+        self.steps.append(f"drop {name}")
 
-    def rename(self, path: str, name: str) -> None:
-        after = _put_name(path, name)
-        column = find_column(self.columns, path)
-        taken = find_column(self.columns, after)
-        if column is None and taken is not None:
+    def rename(self, name: str, after: str) -> None:
+        if name not in self._by_name and after in self._by_name:
             return
-        column = self._find(path)
-        if taken is not None:
+        column = self._find(name)
+        if after in self._by_name:
             raise Refused("MW-K26", f"column {after!r} is there")
-        _check_reserved(name)
-        self._check(path, "renamed")
-        self.columns = _edit(self.columns, path, lambda column: replace(column, name=name))
-        self.steps.append(f"rename {path} to {after}")
+        _check_reserved(after)
+        self._check(name, "renamed")
+        self._edit(column, name=after)
+        self.steps.append(f"rename {name} to {after}")
 
-    def widen(self, path: str, kind: str) -> None:
-        column = self._find(path)
-        if column.type_text == kind:
+    def widen(self, name: str, kind: str) -> None:
+        column = self._find(name)
+        old = column.type_text
+        if old == kind:
             return
-        self._check(path, "widened")
-        _check_wider(path, column.type_text, kind)
-        self.columns = _edit(self.columns, path, lambda c: replace(c, type_text=kind))
-        self.steps.append(f"widen {path} from {column.type_text} to {kind}")
+        self._check(name, "widened")
+        if not is_exact(old, kind):
+            raise Refused("MW-K23", f"column {name!r}: not every value of {old} is one of {kind}")
+        self._edit(column, type_text=kind)
+        self.steps.append(f"widen {name} from {old} to {kind}")
 
-    def require(self, path: str, default: str) -> None:
-        column, value = self._find(path), _read_default(path, default)
-        if not column.nullable:
-            return
-        if path not in {c.name for c in self.columns}:
-            raise Refused("MW-K20", f"{path!r}: only a column of the table can be required")
-        self._check(path, "required")
-        self.columns = _edit(self.columns, path, lambda c: replace(c, nullable=False))
-        self.defaults[path] = value
-        self.steps.append(f"require {path}, {value} where it is NULL")
-
-    def add(self, path: str, kind: str, default: str | None) -> None:
-        value = None if default is None else _read_default(path, default)
-        there = find_column(self.columns, path)
-        if there is not None:
+    def add(self, name: str, kind: str, default: str | None) -> None:
+        value = None if default is None else _read_default(name, default)
+        if (there := self._by_name.get(name)) is not None:
             if (there.type_text, there.nullable) != (kind, value is None):
-                raise Refused("MW-K26", f"column {path!r} is there, and is {describe(there)}")
+                null = "" if there.nullable else " not null"
+                raise Refused("MW-K26", f"column {name!r} is there, and is {there.type_text}{null}")
             return
-        parent, _, name = path.rpartition(".")
         _check_reserved(name)
         column = ColumnInfo(field_id=NEW, name=name, type_text=kind, nullable=value is None)
-        if not parent:
-            self.columns += (column,)
-        elif _kind(found := self._find(parent)) != "struct" or value is not None:
-            raise Refused(
-                "MW-K20",
-                f"{path!r}: members are added to a struct, without a default; {parent!r} is "
-                f"{found.type_text}",
-            )
-        else:
-            self._check(parent, "changed")
-            self.columns = _edit(
-                self.columns, parent, lambda c: replace(c, children=(*c.children, column))
-            )
+        self.columns += (column,)
         if value is not None:
-            self.defaults[path] = value
+            self.defaults[name] = value
         text = "" if value is None else f", {value} in each row"
-        self.steps.append(f"add {path}, {kind}{text}")
+        self.steps.append(f"add {name}, {kind}{text}")
 
-    def order(self, names: Sequence[str]) -> None:
-        by_name = {column.name: column for column in self.columns}
-        for name in names:
-            if name not in by_name:
-                raise _unknown(name, self.columns)
-        first = [by_name[name] for name in dict.fromkeys(names)]
-        wanted = (*first, *(c for c in self.columns if c.name not in names))
-        if wanted != self.columns:
-            self.steps.append(f"order {', '.join(names)}")
-        self.columns = wanted
+    @property
+    def _by_name(self) -> dict[str, ColumnInfo]:
+        return {column.name: column for column in self.columns}
 
-    def _find(self, path: str) -> ColumnInfo:
-        column = find_column(self.columns, path)
-        if column is None:
-            raise _unknown(path, self.columns)
+    def _find(self, name: str) -> ColumnInfo:
+        if (column := self._by_name.get(name)) is None:
+            there = ", ".join(self._by_name)
+            raise Refused("MW-K25", f"there is no column {name!r}; there are {there}")
         return column
 
-    def _check(self, path: str, done: str) -> None:
-        """Raise Refused if the column, or the one that it is in, must stay as it is."""
-        top = next(c for c in self.columns if path == c.name or path.startswith(f"{c.name}."))
-        if top.type_text.startswith(_BLOB) and not (done == "dropped" and path == top.name):
-            raise Refused("MW-K28", f"column {path!r} has blobs: it can't be {done}")
-        if (why := self.fixed.get(top.name)) is not None:
-            raise Refused("MW-K20", f"column {path!r} can't be {done}: {why}")
-        why = self.used.get(top.name)
+    def _edit(self, column: ColumnInfo, **changed: Any) -> None:
+        after = replace(column, **changed)
+        self.columns = tuple(after if c is column else c for c in self.columns)
+
+    def _check(self, name: str, done: str) -> None:
+        """Raise Refused if the column must stay as it is."""
+        if self._find(name).type_text.startswith(_BLOB) and done != "dropped":
+            raise Refused("MW-K28", f"column {name!r} has blobs: it can't be {done}")
+        if (why := self.fixed.get(name)) is not None:
+            raise Refused("MW-K20", f"column {name!r} can't be {done}: {why}")
+        why = self.used.get(name)
         # Whether the policy can work on a wider type is asked of it later.
-        if why is None or done == "required" or (done, why) == ("widened", _BY_POLICY):
-            return
-        raise Refused("MW-K21", f"column {path!r} can't be {done} as long as {why}")
-
-
-_BY_POLICY = "the table's row-merge policy names it"
+        if why is not None and (done, why) != ("widened", _BY_POLICY):
+            raise Refused("MW-K21", f"column {name!r} can't be {done} as long as {why}")
 
 
 def _find_fixed(view: TableView) -> dict[str, str]:
@@ -309,17 +245,6 @@ def _find_used(view: TableView) -> dict[str, str]:
     return used
 
 
-def _check_wider(path: str, old: str, new: str) -> None:
-    if old.startswith("fixed_size_list<") and old.rpartition("[")[2] != new.rpartition("[")[2]:
-        raise Refused(
-            "MW-K22",
-            f"column {path!r}: a vector of another size holds no value of {old}. Add a column for "
-            "the new vectors, fill it, and drop this one",
-        )
-    if not is_exact(old, new):
-        raise Refused("MW-K23", f"column {path!r}: not every value of {old} is one of {new}")
-
-
 def _check_reserved(name: str) -> None:
     if not name or layout.is_reserved(name) or "." in name:
         raise Refused(
@@ -328,56 +253,66 @@ def _check_reserved(name: str) -> None:
         )
 
 
-def _read_default(path: str, text: str) -> str:
+def _read_default(name: str, text: str) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if value is None:
-        raise Refused("MW-K24", f"column {path!r}: the default {text} is no JSON, or NULL")
+        raise Refused("MW-K24", f"column {name!r}: the default {text} is no JSON, or NULL")
     return json.dumps(value)
 
 
-def _unknown(path: str, columns: Columns) -> Refused:
-    names = ", ".join(column.name for column in columns)
-    return Refused("MW-K25", f"there is no column {path!r}; there are {names}")
+# ---- which types have every value of which others, by Arrow's own text for them
+
+_WHOLE = re.compile(r"(u?)int(8|16|32|64)")
+_DECIMAL = re.compile(r"decimal(128|256)\((\d+), (-?\d+)\)")
+_UNIT = re.compile(r"(timestamp|duration|time(?:32|64))\[(s|ms|us|ns)(.*)\]")
+# By their bits, whole numbers up to which a float holds each one of.
+_FLOATS = {"halffloat": 11, "float": 24, "double": 53}
+_UNITS = ("s", "ms", "us", "ns")
+_LARGER = {("string", "large_string"), ("binary", "large_binary"), ("date32[day]", "date64[ms]")}
 
 
-def describe(column: ColumnInfo) -> str:
-    """A column's properties, for people."""
-    return f"{column.type_text}{'' if column.nullable else ' not null'}"
+def is_exact(old: str, new: str) -> bool:
+    """Whether each value of `old` is one of `new`, so that a cast loses nothing.
 
-
-def _kind(column: ColumnInfo) -> str:
-    return column.type_text.partition("<")[0]
-
-
-def _edit(
-    columns: Columns, path: str, change: Callable[[ColumnInfo], ColumnInfo | None]
-) -> Columns:
-    """The columns with the one of that path changed; without it for None."""
-    found: list[ColumnInfo] = []
-    for column in columns:
-        if column.name == path:
-            changed = change(column)
-            found += [] if changed is None else [changed]
-        elif path.startswith(f"{column.name}."):
-            inner = _edit(column.children, path[len(column.name) + 1 :], change)
-            found.append(replace(column, children=inner))
-        else:
-            found.append(column)
-    return tuple(found)
-
-
-def _is_rewritten(column: ColumnInfo, old: ColumnInfo) -> bool:
-    """Whether a wanted column's values differ from those stored."""
-    if (column.type_text, column.nullable) != (old.type_text, old.nullable):
+    A moment in a finer unit may be out of range; a cast says so. For types without members.
+    """
+    if old == new or (old, new) in _LARGER:
         return True
-    before = {child.field_id: child for child in old.children}
-    return any(
-        child.field_id in before and _is_rewritten(child, before[child.field_id])
-        for child in column.children
-    )
+    if new in _FLOATS:
+        return _bits_of(old) <= _FLOATS[new]
+    for pattern, fits in ((_WHOLE, _fits_whole), (_DECIMAL, _fits_decimal), (_UNIT, _fits_unit)):
+        before, after = pattern.fullmatch(old), pattern.fullmatch(new)
+        if before and after:
+            return fits(before, after)
+    return False
+
+
+def _bits_of(text: str) -> int:
+    """Of a number's type: how many bits a float needs for each of its values."""
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None:
+        return int(whole[2]) - (not whole[1])
+    return _FLOATS.get(text, 1_000)
+
+
+def _fits_whole(old: re.Match[str], new: re.Match[str]) -> bool:
+    if old[1] == new[1]:
+        return int(old[2]) <= int(new[2])
+    return bool(old[1]) and int(old[2]) < int(new[2])
+
+
+def _fits_decimal(old: re.Match[str], new: re.Match[str]) -> bool:
+    width, precision, scale = (int(n) for n in old.groups())
+    wider, digits, places = (int(n) for n in new.groups())
+    return wider >= width and places >= scale and digits - places >= precision - scale
+
+
+def _fits_unit(old: re.Match[str], new: re.Match[str]) -> bool:
+    same = old[1].rstrip("3264") == new[1].rstrip("3264") and old[3] == new[3]
+    return same and _UNITS.index(old[2]) <= _UNITS.index(new[2])
 
 
 class Unrest(Section):

@@ -29,9 +29,8 @@ class ColumnReport(Section):
 class SchemaTableReport(TableReport):
     """One table's columns, as they are at the end. `steps` are the changes: made, or to be made.
 
-    `indexes_rebuilt` were dropped for them and built again, or will be; `indexes_dropped` went with
-    their columns. `commits` are the versions that were made. Shards that are `in_the_way` are not
-    at rest; `pending` generations are merged first.
+    `indexes_dropped` go with their columns, or were built by others meanwhile. Shards that are
+    `in_the_way` are not at rest; `pending` generations are merged first.
     """
 
     columns: tuple[ColumnReport, ...] = ()
@@ -41,7 +40,6 @@ class SchemaTableReport(TableReport):
     conflicts: int = 0
     rows_rewritten: int = 0
     bytes_rewritten: int = 0
-    indexes_rebuilt: tuple[str, ...] = ()
     indexes_dropped: tuple[str, ...] = ()
     pending: int = 0
     in_the_way: tuple[Unrest, ...] = ()
@@ -72,18 +70,15 @@ def report_schema(
     done: Altered | None,
     *,
     indexes: Mapping[int, Sequence[str]],
+    doomed: Sequence[str],
     unrest: Sequence[Unrest],
     fenced: Sequence[ShardId] = (),
-    owed: Sequence[str] = (),
 ) -> SchemaTableReport:
     """The report of a table; `done` is None where nothing was to be applied."""
-    works = plan.has_work or bool(owed)
-    worked = done is not None and bool(done.commits or done.indexes)
-    rebuilt = [n for i in sorted(plan.touched - plan.dropped) for n in indexes.get(i, ())]
-    dropped = [n for i in sorted(plan.dropped) for n in indexes.get(i, ())]
+    worked = plan.has_work if done is None else bool(done.commits)
     return SchemaTableReport(
         table=name,
-        outcome=DONE if worked or (done is None and works) else NOTHING_TO_DO,
+        outcome=DONE if worked else NOTHING_TO_DO,
         version_before=before,
         version_after=view.version,
         columns=tuple(_list_columns(view.columns, indexes, "")),
@@ -93,8 +88,7 @@ def report_schema(
         conflicts=0 if done is None else done.conflicts,
         rows_rewritten=0 if done is None else done.written.rows,
         bytes_rewritten=0 if done is None else done.written.bytes,
-        indexes_rebuilt=tuple(dict.fromkeys((*owed, *rebuilt))) if done is None else done.indexes,
-        indexes_dropped=tuple(dict.fromkeys(dropped)) if done is None else done.dropped,
+        indexes_dropped=tuple(doomed),
         pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
         in_the_way=tuple(unrest),
         fenced=tuple(fenced),
@@ -132,10 +126,7 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
         parts.append(build_table(report.columns, COLUMNS))
     word = "done" if report.applied else "to do, with --apply"
     parts += [Text(f"  {word}: {step}") for step in report.steps]
-    if report.indexes_rebuilt:
-        parts.append(Text(f"  {word}: build again {', '.join(report.indexes_rebuilt)}"))
-    if report.indexes_dropped:
-        parts.append(Text(f"  {word}: drop index {', '.join(report.indexes_dropped)}"))
+    parts += [Text(f"  {word}: drop index {name}") for name in report.indexes_dropped]
     if report.commits:
         size = format_size(report.bytes_rewritten)
         rows = count_of(report.rows_rewritten, "row")

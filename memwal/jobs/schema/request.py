@@ -19,7 +19,7 @@ class SchemaRequest:
         Sequence[str],
         Option(
             meaning="Add a column at the end, such as price:double. Rows that lack it get NULL, or "
-            "the --default. A dot leads into a struct.",
+            "the --default.",
             metavar="NAME:TYPE",
         ),
     ] = ()
@@ -33,24 +33,13 @@ class SchemaRequest:
             metavar="NAME=TYPE",
         ),
     ] = ()
-    require: Annotated[
-        Sequence[str],
-        Option(
-            meaning="Make a column NOT NULL. It takes a --default, which replaces NULL.",
-            metavar="NAME",
-        ),
-    ] = ()
     default: Annotated[
         _PAIRS,
         Option(
-            meaning="What an added or required column has in rows without a value, as JSON.",
+            meaning="What an added column has in each row that is there, as JSON. It is NOT NULL.",
             metavar="NAME=JSON",
         ),
     ] = ()
-    order: Annotated[
-        str | None,
-        Option(meaning="The columns that come first, in this order.", metavar="NAME,..."),
-    ] = None
     apply: Annotated[
         bool,
         Option(
@@ -58,7 +47,6 @@ class SchemaRequest:
             "they come to."
         ),
     ] = False
-
     fence: Annotated[
         bool,
         Option(
@@ -70,5 +58,5 @@ class SchemaRequest:
     @property
     def asks(self) -> bool:
         """Whether it asks for any change."""
-        parts = (self.add, self.drop, self.rename, self.widen, self.require, self.default)
-        return any(parts) or self.order is not None or self.apply or self.fence
+        changes = (self.add, self.drop, self.rename, self.widen, self.default)
+        return any(changes) or self.apply or self.fence

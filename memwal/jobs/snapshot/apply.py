@@ -35,48 +35,22 @@ from memwal.errors import (
 )
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
+    SnapshotTableReport,
     Storage,
     Stored,
     choose_storage,
     collect_manifests,
     find_lowered,
-    group_shards,
     is_fresh,
     resolve_specs,
 )
-from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardSpec, TableView
-from memwal.ports import Clock, Steps, no_steps
+from memwal.model import MemWalState, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
-
-Found = ShardManifest | BrokenShard | None
-"""A shard's latest manifest, or its error as a BrokenShard; None for a shard without any."""
 
 _WAIT_SECONDS_MAX = 2.0
 _FRESH = "the snapshot says what the shard manifests say"
 _POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
-
-
-class SnapshotViews(Protocol):
-    """Reads the state of one table, always fresh. Raises as the Views port."""
-
-    def table(
-        self, *, read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None
-    ) -> TableView:
-        """The table at its latest version; `read_shards` reads the manifests of its shards."""
-        ...
-
-    def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
-        """Read the latest manifest of each shard, in this process."""
-        ...
-
-    def table_version(self) -> int:
-        """The latest version's number."""
-        ...
-
-    def mem_wal(self, version: int) -> MemWalState:
-        """MemWAL details of one version. Raises NotATable when that version has none."""
-        ...
 
 
 class Snapshots(Protocol):
@@ -121,22 +95,6 @@ class Snapshots(Protocol):
         ...
 
 
-ReadGroups = Callable[[Sequence[Sequence[ShardId]]], Sequence[Sequence[Found]]]
-"""Reads the manifests of each group's shards, side by side; results in the order of the groups."""
-
-
-def read_view(views: SnapshotViews, read_groups: ReadGroups, limits: SnapshotLimits) -> TableView:
-    """Read a fresh view; the manifests of very many shards are read in groups, on the engine."""
-
-    def read_shards(shards: Sequence[ShardId]) -> Sequence[Found]:
-        groups = group_shards(shards, limits)
-        if not groups:
-            return views.read_shards(shards)
-        return [found for group in read_groups(groups) for found in group]
-
-    return views.table(read_shards=read_shards)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
     """The snapshot that a view calls for, and how the stored one compares."""
@@ -175,7 +133,7 @@ class SnapshotRefresher:
 
     name: str
     """The table's name in the report."""
-    views: SnapshotViews
+    views: Views
     snapshots: Snapshots
     clock: Clock
     read: Callable[[], TableView]

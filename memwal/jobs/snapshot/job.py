@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from memwal.errors import MemWalError, Refused
-from memwal.jobs.snapshot.apply import Found, SnapshotRefresher, read_view
-from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.jobs.snapshot.store import ManifestsUnit, StoredSnapshots, run_manifests_unit
-from memwal.model import ShardId, TableView
-from memwal.report import JobReport, TableReport, failed_report
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.errors import Refused
+from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.plan import SnapshotTableReport
+from memwal.jobs.snapshot.store import StoredSnapshots
+from memwal.model import TableView
+from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-
-LIMITS = SnapshotLimits()
-# A shard takes two or three requests, about as much work as merging this many bytes.
-_BYTES_PER_SHARD = 16_000
+from memwal.text import count_of
 
 
 def check_lease(options: RunOptions) -> None:
@@ -37,47 +37,39 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
     """Refresh the shard snapshot of each table."""
     check_lease(options)
 
-    def refresh(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
-        progress.start("tables", len(tables))
-        for done, table in enumerate(tables, start=1):
-            table.begin()
-            yield _refresh(table, options, fanout)
-            progress.done(done)
-
-    # Reading may start an engine, so tables are read one after the other.
-    runner = JobRunner(name="snapshot", read=_read, readers_max=1, engine=lambda fanout: None)
-    return runner.run_together(options, refresh, progress)
-
-
-def _read(stores: Stores, fanout: Fanout) -> TableView:
-    def read_groups(groups: Sequence[Sequence[ShardId]]) -> Sequence[Sequence[Found]]:
-        size = _BYTES_PER_SHARD * sum(len(group) for group in groups)
-        units = [
-            ManifestsUnit(
-                uri=stores.uri, storage_options=stores.storage_options, shard_ids=tuple(group)
-            )
-            for group in groups
-        ]
-        return fanout.run(run_manifests_unit, units, what="manifests", in_memory_bytes=size)
-
-    return read_view(stores.views, read_groups, LIMITS)
-
-
-def _refresh(table: OpenTable, options: RunOptions, fanout: Fanout) -> TableReport:
-    try:
-        stores, view = table.require()
-        refresher = SnapshotRefresher(
-            name=table.resolved.name,
-            views=stores.views,
-            snapshots=StoredSnapshots(stores.objects, stores.tables),
-            clock=stores.clock,
-            read=lambda: _read(stores, fanout),
-            limits=LIMITS,
-            # A claim of its own, so that merges without the lease see that a refresh begins.
-            take_lease=partial(table.take_lease, "snapshot", options, own_claim=True),
-            before_commit=table.before_commit,
-            before_repair=table.before_repair,
-        )
+    def refresh(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        # A claim of its own, so that merges without the lease see that a refresh begins.
+        take_lease = partial(table.take_lease, "snapshot", options, own_claim=True)
+        refresher = make_refresher(table, stores, take_lease)
         return refresher.run(view, dry_run=options.dry_run)
-    except MemWalError as error:
-        return failed_report(table.resolved.name, error)
+
+    runner = JobRunner(name="snapshot", engine=lambda fanout: None)
+    return runner.run_each(options, refresh, progress)
+
+
+def make_refresher(
+    table: OpenTable, stores: Stores, take_lease: Callable[[], None] = lambda: None
+) -> SnapshotRefresher:
+    """Make the refresher of one table; without `take_lease` the lease is held already."""
+    return SnapshotRefresher(
+        name=table.resolved.name,
+        views=stores.views,
+        snapshots=StoredSnapshots(stores.objects, stores.tables),
+        clock=stores.clock,
+        read=stores.views.table,
+        take_lease=take_lease,
+        before_commit=table.before_commit,
+        before_repair=table.before_repair,
+    )
+
+
+# ---- what people see
+
+
+def show_table(report: SnapshotTableReport) -> list[RenderableType]:
+    """Render how many shards the snapshot has, where it is stored, and the number of repairs."""
+    if report.storage is None:
+        return [Text(f"  {report.reason}")] if report.reason else []
+    shards, repairs = count_of(report.num_shards or 0, "shard"), count_of(report.repairs, "repair")
+    text = f"  {shards}, {report.storage}, {repairs}"
+    return [Text(f"{text} ({report.reason})")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar
 
 from memwal.errors import Refused
 from memwal.model import (
@@ -16,6 +17,7 @@ from memwal.model import (
     ShardSpec,
     TableView,
 )
+from memwal.report import TableReport
 
 _SAME_AS_SOURCE = ("identity", "truncate")
 """Transforms whose result has the type of their column (spec: Shard Transform)."""
@@ -39,16 +41,11 @@ class Stored(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotLimits:
-    """Bounds of a refresh. The inline threshold is the spec's example.
-
-    From `fanned_out_shards_min` shards on, their manifests are read on the engine.
-    """
+    """Bounds of a refresh. The inline threshold is the spec's example."""
 
     inline_shards_max: int = 100
     attempts_max: int = 10
     repairs_max: int = 10
-    fanned_out_shards_min: int = 2000
-    shards_per_unit_max: int = 250
 
 
 def collect_manifests(view: TableView) -> tuple[ShardManifest, ...]:
@@ -103,14 +100,6 @@ def choose_storage(num_shards: int, limits: SnapshotLimits) -> Storage:
     return Storage.INLINE if num_shards <= limits.inline_shards_max else Storage.EXTERNAL
 
 
-def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequence[ShardId]]:
-    """Group shards, in order, to read their manifests side by side; no groups for few shards."""
-    if len(shards) < limits.fanned_out_shards_min:
-        return []
-    size = limits.shards_per_unit_max
-    return [shards[start : start + size] for start in range(0, len(shards), size)]
-
-
 def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:
     """Progress that a refresh lowered: for each such shard, what its progress has to be.
 
@@ -126,3 +115,22 @@ def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[Sha
         for shard, generation in highest.items()
         if landed.merged.get(shard, -1) < generation
     }
+
+
+# ---- what is reported
+
+
+class SnapshotTableReport(TableReport):
+    """One table of a snapshot refresh. `storage` is None where there is no snapshot.
+
+    `columns` are the types of its columns, by their names.
+    """
+
+    columns: dict[str, str] = {}
+    num_shards: int | None = None
+    storage: str | None = None
+    repairs: int = 0
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    SUMMARISED: ClassVar = ("num_shards", "repairs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -13,14 +12,10 @@ from lance.file import LanceFileWriter
 
 from memwal.errors import Missing, Unsupported
 from memwal.format import codec
-from memwal.jobs.snapshot.apply import Found
 from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
-from memwal.run.metrics.spans import span
-from memwal.run.stores import open_stores
-from memwal.run.units import TableUnit
-from memwal.sharding.values import decode_value, parse_type
+from memwal.sharding.spec import decode_value, parse_type
 from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.tables.datasets import REWINDING, LanceTables
 from memwal.store.tables.indexes import replace_mem_wal_entry
@@ -37,19 +32,6 @@ _BASE_COLUMNS = (
     pa.field("flushed_generations", pa.list_(_GENERATION)),
 )
 _COUNTERS = tuple(f.name for f in _BASE_COLUMNS[1:-1])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManifestsUnit(TableUnit):
-    """Read the latest manifests of some shards of one table."""
-
-    shard_ids: tuple[ShardId, ...]
-
-
-def run_manifests_unit(unit: ManifestsUnit) -> tuple[Found, ...]:
-    """Read the manifests in threads of this process; an unreachable store fails the unit."""
-    stores = open_stores(unit.uri, unit.storage_options)
-    return tuple(stores.views.read_shards(unit.shard_ids))
 
 
 def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
@@ -178,14 +160,13 @@ class StoredSnapshots:
             inline=data if storage is Storage.INLINE else None,
             merged=merged,
         )
-        with span("memwal snapshot commit", table=self._objects.uri, shards=num_shards):
-            return replace_mem_wal_entry(
-                self._tables,
-                version=version,
-                index_uuid=index_uuid,
-                created_at_millis=state.created_at_millis or taken_at_millis,
-                details=details,
-            )
+        return replace_mem_wal_entry(
+            self._tables,
+            version=version,
+            index_uuid=index_uuid,
+            created_at_millis=state.created_at_millis or taken_at_millis,
+            details=details,
+        )
 
     def is_turned_back(self, version: int) -> bool | None:
         """Whether the version is a restore or an overwrite, by its transaction (see the port)."""

@@ -131,5 +131,3 @@ def _find(values: Mapping[str, float]) -> Iterator[str]:
         yield f"late: {format_age(lag)} behind, of {format_age(target)}"
     if (held := values.get("lease_held_seconds")) is not None:
         yield f"another run has held the lease for {format_age(held)}"
-    if (place := values.get("queue_place")) is not None:
-        yield f"waits for a worker, as number {place:.0f}"

@@ -14,7 +14,6 @@ from memwal.grid import (
     build_table,
     describe_lease,
     format_count,
-    format_generations,
     format_size,
     numbers,
     prose,
@@ -30,21 +29,8 @@ SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
 _WIDTH = 80
 
-SHARDS: tuple[Column[ShardStatusReport], ...] = (
-    words("shard", lambda shard: shard.shard_id),
-    words("status", lambda shard: shard.status or ""),
-    numbers("epoch", lambda shard: shard.writer_epoch),
-    numbers("manifest", lambda shard: shard.manifest_version),
-    numbers("merged", lambda shard: str(shard.merged_generation)),
-    words("pending", lambda shard: format_generations(shard.pending_generations)),
-    numbers("rows", lambda shard: shard.pending_rows),
-    numbers("bytes", lambda shard: _format_pending_size(shard)),
-    numbers("WAL entries", lambda shard: shard.wal_entries),
-    numbers("unflushed", lambda shard: _format_unflushed(shard)),
-    words("oldest pending", lambda shard: shard.oldest_pending_flushed_at or "-"),
-)
 # What fits into the 80 columns of a terminal beside a shard's name.
-SHARDS_IN_SHORT: tuple[Column[ShardStatusReport], ...] = (
+SHARDS: tuple[Column[ShardStatusReport], ...] = (
     words("shard", lambda shard: shard.shard_id),
     numbers("merged", lambda shard: str(shard.merged_generation)),
     numbers("pending", lambda shard: len(shard.pending_generations)),
@@ -70,17 +56,12 @@ TABLES: tuple[Column[TableReport], ...] = (
 )
 
 
-def show_table(
-    report: StatusTableReport, *, all_shards: bool = False, verbose: bool = False
-) -> list[RenderableType]:
+def show_table(report: StatusTableReport) -> list[RenderableType]:
     """Render the table's shards and indexes, its storage, and whether a merge is due.
 
-    If there are many shards, only those with something pending or wrong are shown, the worst first,
-    unless `all_shards`. Columns are chosen to fit into 80 characters, unless `verbose`.
+    If there are many shards, only those with something pending or wrong are shown, the worst first.
     """
-    if report.version is None:
-        return []
-    return list(_describe(report, all_shards, SHARDS if verbose else SHARDS_IN_SHORT))
+    return [] if report.version is None else list(_describe(report))
 
 
 def show_tables(
@@ -153,13 +134,11 @@ def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
             yield f"{len(found):,} {what}"
 
 
-def _describe(
-    report: StatusTableReport, all_shards: bool, columns: Sequence[Column[ShardStatusReport]]
-) -> Iterator[RenderableType]:
+def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
     rows = "? base rows" if report.rows is None else count_of(report.rows, "base row")
     yield Text(f"  {rows}, primary key: {key}")
-    yield from _list_shards(report, all_shards, columns)
+    yield from _list_shards(report)
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
     if report.expire is not None:
@@ -195,13 +174,11 @@ def _describe(
             yield Text(f"  --fail-if {failed.condition!r} holds: {why}", style="red")
 
 
-def _list_shards(
-    report: StatusTableReport, all_shards: bool, columns: Sequence[Column[ShardStatusReport]]
-) -> Iterator[RenderableType]:
-    many = len(report.shards) > SHARDS_SHOWN_MAX and not all_shards
+def _list_shards(report: StatusTableReport) -> Iterator[RenderableType]:
+    many = len(report.shards) > SHARDS_SHOWN_MAX
     listed = _choose_shown(report.shards) if many else report.shards
     if listed:
-        yield build_table(listed, columns, cut=_cut_broken)
+        yield build_table(listed, SHARDS, cut=_cut_broken)
     if sealed := sum(shard.status == "SEALED" for shard in report.shards):
         yield Text(f"  {count_of(sealed, 'shard')} sealed")
     if many:
@@ -235,7 +212,7 @@ def _sum_up_shards(report: StatusTableReport, shown: int) -> Iterator[str]:
         text += f" ({size}, the oldest for {format_age(report.oldest_pending_seconds)})"
     yield text
     which = f"{shown} of them shown, " if shown else ""
-    yield "  " + "; ".join([*_count_trouble(shards), f"{which}--all-shards lists all"])
+    yield "  " + "; ".join([*_count_trouble(shards), f"{which}--json lists all"])
 
 
 def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
@@ -245,11 +222,6 @@ def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
 
 def _format_pending_size(shard: ShardStatusReport) -> str:
     return ("~" if shard.sizes_estimated else "") + format_size(shard.pending_bytes)
-
-
-def _format_unflushed(shard: ShardStatusReport) -> Text:
-    text = Text(format_count(shard.unflushed_wal_entries))
-    return text.append(" abandoned?", style="yellow") if shard.abandoned else text
 
 
 def _format_count_unflushed(shard: ShardStatusReport) -> Text:

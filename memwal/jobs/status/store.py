@@ -99,7 +99,7 @@ def read_kept(stores: Stores, view: TableView) -> Kept:
         if erasure.state == "open":
             left = "" if erasure.left is None else f": {count_of(erasure.left, 'object')} left"
             until = f", until {erasure.until} at least" if erasure.until else ""
-            remedy = f"memwal erase TABLE --resume {erasure.erasure_id} --execute"
+            remedy = "memwal erase resume TABLE --execute"
             warnings.append(f"erasure {erasure.erasure_id} is open{left}{until} ({remedy})")
     records, lost = _read_records(stores, view), None
     try:

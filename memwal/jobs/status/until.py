@@ -6,13 +6,15 @@ for `collected` the shards that are merged and not collected yet. No generation 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from memwal.errors import Missing, NotATable, StoreUnavailable, Usage
-from memwal.format.layout import find_shard
+from memwal.format.layout import find_shard, parse_shard
 from memwal.indexes import covering_indexes
+from memwal.jobs.status.request import StatusRequest
 from memwal.model import MemWalState, ShardId, TableView, VersionManifest
 from memwal.ports import Clock, ShardCommits, Views
 from memwal.text import count_of
@@ -48,6 +50,23 @@ class Until:
     step: Step
     timeout_seconds: float
     generations: Mapping[str, int] = field(default_factory=dict)
+
+
+def choose_until(request: StatusRequest) -> Until | None:
+    """What a status is asked to wait for. Raises Usage."""
+    for shard, number in request.generation:
+        if not re.fullmatch("[1-9][0-9]{0,18}", number):
+            text = f"--generation '{shard}={number}'"
+            raise Usage(f"{text}: expected SHARD=N with a generation from 1 on")
+    if request.until is None:
+        if request.generation:
+            raise Usage("--generation says what --until waits for: give that too")
+        return None
+    return Until(
+        step=Step(request.until),
+        timeout_seconds=request.timeout_seconds,
+        generations={parse_shard(shard): int(number) for shard, number in request.generation},
+    )
 
 
 def choose_target(view: TableView, named: Mapping[str, int]) -> Mapping[ShardId, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memwal.errors import Refused
 from memwal.grid import format_size
 from memwal.jobs.verify import plan
-from memwal.jobs.verify.checks import TableChecks, make_checks
+from memwal.jobs.verify.checks import list_checks, make_checks
 from memwal.jobs.verify.plan import Check
 from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
@@ -29,17 +29,8 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
     """Check each table without changing it; exit code 8 means that an invariant is broken."""
 
     def verify(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        facts = StoredFacts(
-            objects=stores.objects,
-            tables=stores.tables,
-            views=stores.views,
-            manifests=stores.table_manifests,
-            wal=stores.wal,
-            shard_manifests=stores.shard_manifests,
-            clock=stores.clock,
-        )
-        leavings: list[str] = []
-        steps = TableChecks(facts, view, leavings).list_steps()
+        facts = StoredFacts(stores, view)
+        steps = list_checks(facts)
         if view.policy_text is not None or table.resolved.policy is not None:
             steps["row-merge policy"] = lambda: [_check_policy(table, stores, view)]
         if EXPIRE_KEY in view.manifest.config:
@@ -48,20 +39,20 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
         parts: list[Part] = []
 
         def read_pages() -> list[Check]:
-            parts.extend(facts.list_parts(view))
+            parts.extend(facts.list_parts())
             size = format_size(sum(part.size_bytes for part in parts))
             fine = f"{len(parts)} fragments and files of indexes were read, {size}"
             return [plan.check_files("pages", facts.read_parts(parts, progress), fine)]
 
         def compare_keys() -> list[Check]:
-            return [plan.check_double_keys(*facts.find_double_keys(view))]
+            return [plan.check_double_keys(*facts.find_double_keys())]
 
         if deep:
             checks += make_checks({"pages": read_pages, "double keys": compare_keys}, SILENT)
         read_bytes = sum(part.size_bytes for part in parts)
-        private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
-        warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
+        private = plan.warn_of_private_indexes(facts.read_private_indexes())
         told = plan.limit_to_readable(checks, view)
+        warnings = (*warn_untouched(view), *private)
         return report_checks(table.resolved.name, view.version, told, warnings, read_bytes)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)

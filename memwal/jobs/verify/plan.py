@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +34,6 @@ _OF_SHARDS = (
     "shard snapshot",
     "WAL continuous above the replay position",
     "newest fence sentinel",
-    "unreferenced generation folders",
     "pending generations belong to this MemWAL index",
 )
 _SNAPSHOT_FIELDS = (
@@ -71,6 +70,13 @@ class GenerationFacts:
     claimed_rows: int | None
     physical_rows: int | None
     error: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it; None if nothing is."""
+        if self.error is None and self.claimed_rows not in (None, self.physical_rows):
+            return f"has {self.physical_rows} rows, its manifest claims {self.claimed_rows}"
+        return self.error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,18 +154,6 @@ class CatchUpFacts:
     claim: Mapping[ShardId, int]
     uncovered_fragments: tuple[int, ...]
     claimed_at_fragment: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Folders:
-    """Names under `_mem_wal/`, `inside` shard folders and `outside` of them.
-
-    `leavings` are paths of files that an operating system or an editor left.
-    """
-
-    inside: dict[ShardId, set[str]]
-    outside: set[str] = field(default_factory=set)
-    leavings: list[str] = field(default_factory=list)
 
 
 def has_fallen(before: VersionManifest, after: VersionManifest) -> bool:
@@ -335,15 +329,11 @@ def check_contiguous(shards: Sequence[ShardView]) -> Check:
 
 def check_generations(facts: Sequence[GenerationFacts]) -> Check:
     """Invariant 1 needs every listed generation to open and to have the rows it claims."""
-    problems = []
-    for found in facts:
-        where = f"shard {found.shard_id} generation {found.generation}"
-        if found.error is not None:
-            problems.append(f"{where}: {found.error}")
-        elif found.claimed_rows not in (None, found.physical_rows):
-            problems.append(
-                f"{where}: has {found.physical_rows} rows, its manifest claims {found.claimed_rows}"
-            )
+    problems = [
+        f"shard {found.shard_id} generation {found.generation}: {found.problem}"
+        for found in facts
+        if found.problem is not None
+    ]
     return _verdict(1, "listed generations", problems, f"{len(facts)} open, rows as claimed")
 
 
@@ -468,15 +458,6 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
     return _verdict(7, name, problems, "in place on every shard", claimed)
 
 
-def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
-    """Warn of files that an operating system or an editor left; nothing reads them."""
-    lines = [
-        f"{path} is none of the table's: a file manager, an NFS client or an editor left it"
-        for path in sorted(paths)
-    ]
-    return name_some(lines, _NAMED_MAX, "of the kind")
-
-
 def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
     """One key, one shard (spec: Shard): otherwise nothing says which of its rows is newer.
 
@@ -597,21 +578,3 @@ def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collectio
                 continue
             problems.append(f"{layout.shard_folder(shard)}/{name}")
     return _verdict(9, "nothing foreign under _mem_wal", problems, "only shards")
-
-
-def count_orphans(shards: Sequence[ShardView], inside: Mapping[ShardId, Collection[str]]) -> Check:
-    """Count the generation folders that no manifest names; they are garbage, not damage."""
-    orphans = 0
-    for shard in shards:
-        listed = {g.path for g in shard.manifest.flushed_generations}
-        orphans += sum(
-            1
-            for name in inside[shard.shard_id]
-            if layout.parse_generation_folder(name) is not None and name not in listed
-        )
-    return Check(
-        invariant=None,
-        name="unreferenced generation folders",
-        ok=True,
-        detail=f"{orphans}" + ("; `memwal garbage` judges each" if orphans else ""),
-    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import chain, pairwise
 
 import pyarrow as pa
@@ -23,7 +24,6 @@ from memwal.format.codec import decode_version_hint
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
     FileFault,
-    Folders,
     GenerationFacts,
     Hint,
     PrivateIndexFacts,
@@ -42,27 +42,30 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
+from memwal.ports import DOCUMENT_BYTES_MAX
 from memwal.rows.keyset import find_shared_key, show_keys
 from memwal.rows.progress import check_lineage
 from memwal.run.progress import Progress
+from memwal.run.stores import Stores
 from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.former_merges import read_record
 from memwal.store.records.lease import StoredLeases
 from memwal.store.records.runs import StoredRunRecords, list_later_versions
-from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
-from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
-from memwal.store.tables.double_keys import find_all_double_keys
+from memwal.store.tables.datasets import (
+    REWINDING,
+    LanceTables,
+    find_all_double_keys,
+    list_data_files,
+    list_deletions,
+)
 from memwal.store.tables.generations import Generations
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text, translated
-from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
+from memwal.store.tables.manifests import DATA_FOOTER_BYTES, check_data_file
 from memwal.store.tables.pages import Part, find_fault, list_fragments, list_index_files
-from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
@@ -71,29 +74,20 @@ _RECORDS_MAX = 8
 _DEEP_READERS_MAX = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFacts:
-    """Reads the facts about one table."""
+    """The facts about one table and a view of it. What several checks ask for is read once."""
 
-    objects: Objects
-    tables: LanceTables
-    views: StoredViews
-    manifests: TableManifests
-    wal: WalEntries
-    shard_manifests: ShardManifests
-    clock: Clock
+    def __init__(self, stores: Stores, view: TableView) -> None:
+        self.view = view
+        self.objects, self.tables, self.views = stores.objects, stores.tables, stores.views
+        self.manifests, self.shard_manifests = stores.table_manifests, stores.shard_manifests
+        self.wal, self.clock = stores.wal, stores.clock
+        self.generations = Generations(
+            objects=self.objects, tables=self.tables, field_ids=self.views.field_ids
+        )
+        self._wals: dict[ShardId, WalFacts] = {}
 
-    @property
-    def snapshots(self) -> ShardSnapshots:
-        """The table's shard snapshot."""
-        return ShardSnapshots(self.objects)
-
-    @property
-    def generations(self) -> Generations:
-        """The table's generations, for reading."""
-        return Generations(objects=self.objects, tables=self.tables, field_ids=self.views.field_ids)
-
-    def check_unforked(self, view: TableView) -> None:
+    def check_unforked(self) -> None:
         """Raise Corruption for a shard's manifest that leads to none of those above it.
 
         In a place of backups, each of these holds a manifest of its own.
@@ -103,7 +97,7 @@ class StoredFacts:
             for backup in StoredBackups(self.objects).list()
             for shard in backup.shards
         }
-        for shard in view.shards:
+        for shard in self.view.shards:
             sizes = {
                 version: file.size_bytes
                 for version, file in self.shard_manifests.list_files(shard.shard_id)
@@ -111,22 +105,23 @@ class StoredFacts:
             }
             self.shard_manifests.check_unforked(shard.shard_id, sizes)
 
-    def read_generations(self, view: TableView) -> Sequence[GenerationFacts]:
-        """Read every listed generation's facts."""
-        pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
+    @cached_property
+    def generation_facts(self) -> Sequence[GenerationFacts]:
+        """What opening each listed generation shows."""
+        pairs = _list_listed(self.view)
         return side_by_side(
             lambda pair: read_generation(self.generations, *pair), pairs, _READERS_MAX
         )
 
-    def read_private_indexes(self, view: TableView) -> Sequence[PrivateIndexFacts]:
+    def read_private_indexes(self) -> Sequence[PrivateIndexFacts]:
         """Read the private key indexes of pending generations; a table without a key has none."""
         return side_by_side(
             lambda pair: read_private_index(self.generations, *pair),
-            _list_pending(view) if view.primary_key else [],
+            _list_pending(self.view) if self.view.primary_key else [],
             _READERS_MAX,
         )
 
-    def find_shared_key(self, view: TableView, rows_max: int) -> tuple[SharedKey | None, int]:
+    def find_shared_key(self, rows_max: int) -> tuple[SharedKey | None, int]:
         """A key that is in two shards, if any, and among how many rows it was looked for.
 
         With more than `rows_max` rows, no key is read. There can be none without a primary key, or
@@ -134,19 +129,20 @@ class StoredFacts:
         a spec has a column outside the key, by which any two shards can get the same key; otherwise
         a shard may simply have taken over the values of another.
         """
-        pending = _list_pending(view)
+        view, pending = self.view, _list_pending(self.view)
         held = _list_listed(view) if has_movers(view) else pending
         if not view.primary_key or len({shard_id for shard_id, _ in held}) < 2:
             return None, 0
-        found, rows = self._find_shared(view, pending, rows_max)
+        found, rows = self._find_shared(pending, rows_max)
         if found is None and rows <= rows_max and len(held) > len(pending):
-            found, rows = self._find_shared(view, held, rows_max)
+            found, rows = self._find_shared(held, rows_max)
             found = None if found is None else replace(found, is_merged=True)
         return found, rows
 
     def _find_shared(
-        self, view: TableView, pending: Sequence[tuple[ShardId, FlushedGeneration]], rows_max: int
+        self, pending: Sequence[tuple[ShardId, FlushedGeneration]], rows_max: int
     ) -> tuple[SharedKey | None, int]:
+        view = self.view
         sources = side_by_side(
             lambda pair: self.generations.open(view, *pair), pending, _READERS_MAX
         )
@@ -165,23 +161,23 @@ class StoredFacts:
             tables.setdefault(shard_id, []).append(table)
         return find_shared_key(tables, view.primary_key), rows
 
-    def find_double_keys(self, view: TableView) -> tuple[list[str] | None, int]:
+    def find_double_keys(self) -> tuple[list[str] | None, int]:
         """The keys that the base holds more than once, for people, and among how many rows.
 
         None if there are too many rows. There can be none without a primary key.
         """
-        if not view.primary_key:
+        key = self.view.primary_key
+        if not key:
             return [], 0
-        base = self.tables.base(view.version)
+        base = self.tables.base(self.view.version)
         with translated(lambda error: StoreUnavailable(tidy_text(error))):
-            found, rows = find_all_double_keys(base, view.primary_key)
+            found, rows = find_all_double_keys(base, key)
         return None if found is None else show_keys(found), rows
 
-    def read_history(self, version: int) -> list[VersionManifest]:
-        """Read the retained versions up to `version`, ascending."""
-        versions = [
-            v for v in self.manifests.versions() if v <= version and not layout.is_detached(v)
-        ]
+    @cached_property
+    def history(self) -> list[VersionManifest]:
+        """The retained versions up to the view's, ascending."""
+        versions = self.manifests.attached_versions(self.view.version)
         found = side_by_side(self._read_manifest, versions, _READERS_MAX)
         return [manifest for manifest in found if manifest is not None]
 
@@ -203,14 +199,12 @@ class StoredFacts:
             )
         }
 
-    def read_catch_up(
-        self, view: TableView, history: Sequence[VersionManifest]
-    ) -> list[CatchUpFacts]:
+    def read_catch_up(self) -> list[CatchUpFacts]:
         """Read the coverage behind each index's catch-up claim."""
-        coverage = read_uncovered_fragments(self.tables, view.version)
+        coverage = read_uncovered_fragments(self.tables, self.view.version)
         facts = []
-        for name, claim in view.mem_wal.index_catchup.items():
-            recorded = find_recording(history, name, claim)
+        for name, claim in self.view.mem_wal.index_catchup.items():
+            recorded = find_recording(self.history, name, claim)
             level = None if recorded is None else read_highest_fragment(self.tables, recorded)
             facts.append(
                 CatchUpFacts(
@@ -222,40 +216,41 @@ class StoredFacts:
             )
         return facts
 
-    def read_snapshot(
-        self, view: TableView
+    @cached_property
+    def snapshot(
+        self,
     ) -> tuple[Sequence[ShardManifest] | None, Mapping[ShardId, ShardManifest]]:
         """The shard snapshot's rows, and the manifests that they name, if still stored.
 
         It is read whether it is confirmed or not; the rows are None without a snapshot. Raises
         Corruption for one that can't be read.
         """
-        data = self.snapshots.find_bytes(view.mem_wal)
+        data = ShardSnapshots(self.objects).find_bytes(self.view.mem_wal)
         if data is None:
             return None, {}
         found = decode_snapshot(data)
-        now = {shard.shard_id: shard.manifest for shard in view.shards}
-        of = side_by_side(lambda row: self._read_of(row, now), found, _READERS_MAX)
-        return found, {manifest.shard_id: manifest for manifest in of if manifest is not None}
+        now = {shard.shard_id: shard.manifest for shard in self.view.shards}
 
-    def _read_of(
-        self, row: ShardManifest, now: Mapping[ShardId, ShardManifest]
-    ) -> ShardManifest | None:
-        current = now.get(row.shard_id)
-        if current is None or current.version == row.version:
-            return current
-        try:
-            return self.shard_manifests.read(row.shard_id, row.version)
-        except Missing:
-            return None  # collected since
+        def read(row: ShardManifest) -> ShardManifest | None:
+            current = now.get(row.shard_id)
+            if current is None or current.version == row.version:
+                return current
+            with suppress(Missing):  # collected since
+                return self.shard_manifests.read(row.shard_id, row.version)
+            return None
+
+        of = side_by_side(read, found, _READERS_MAX)
+        return found, {manifest.shard_id: manifest for manifest in of if manifest is not None}
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """Read a shard's WAL, entry by entry."""
+        if shard_id in self._wals:
+            return self._wals[shard_id]
         listed = self.wal.list_entries(shard_id)
         entries = self.wal.describe(shard_id, listed)
         where = f"{self.objects.uri}: shard {shard_id}: "
         read = [e for e in entries if e.writer_epoch is not None]
-        return WalFacts(
+        found = self._wals[shard_id] = WalFacts(
             shard_id=shard_id,
             positions=tuple(position for position, _ in listed),
             sentinel_epochs=frozenset(e.writer_epoch or 0 for e in read if e.fence_sentinel),
@@ -264,13 +259,15 @@ class StoredFacts:
             refused=tuple(f"{where}{e.problem}" for e in entries if e.refused),
             entries=tuple(entries),
         )
+        return found
 
-    def read_hints(self, view: TableView) -> list[Hint]:
+    @cached_property
+    def hints(self) -> list[Hint]:
         """The hints that are there, of the table and of its shards."""
         # A hint is read before what it leads to: then a live writer can't make it look wrong.
         table = self.read_hint(layout.TABLE_HINT, None, 0)
         hints = [table and replace(table, newest=self.find_newest_version())]
-        manifests = [shard.manifest for shard in view.shards]
+        manifests = [shard.manifest for shard in self.view.shards]
         hints += side_by_side(self._read_shard_hint, manifests, _READERS_MAX)
         return [hint for hint in hints if hint is not None]
 
@@ -285,12 +282,13 @@ class StoredFacts:
         """The newest version of the table by the names of its manifests; 0 without any."""
         return max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
 
-    def read_newest_faults(self) -> list[FileFault]:
+    @cached_property
+    def newest_faults(self) -> list[FileFault]:
         """What is wrong with the newest version's manifest: Lance may take it for an older one.
         And versions above it that something of memwal's names, and no hint: that is told already.
         """
         records = StoredRunRecords(self.objects).newest(_RECORDS_MAX).records
-        checkpoints, cursors = self.read_checkpoints()[0], self._read_cursors()
+        checkpoints, cursors = self.checkpoints[0], self._read_cursors()
         newest = self.find_newest_version()  # after what may name it
         try:
             found = self._read_manifest(newest)
@@ -303,7 +301,7 @@ class StoredFacts:
 
     def read_tag_faults(self) -> list[FileFault]:
         """Tags that can't be read, or whose version is gone. Those of checkpoints are not among
-        them: `read_checkpoints` tells of them.
+        them: `checkpoints` tells of them.
         """
         faults, there = list[FileFault](), dict[str, set[int | None]]()
         for file in self.objects.list("_refs/tags"):
@@ -347,18 +345,19 @@ class StoredFacts:
         found = decode_version_hint(data)
         return Hint(path=path, shard_id=shard_id, found=found, newest=newest)
 
-    def read_named_versions(self, view: TableView) -> dict[ShardId, int]:
+    def read_named_versions(self) -> dict[ShardId, int]:
         """The newest manifest version of each shard that a snapshot or a checkpoint names."""
         named: dict[ShardId, int] = {}
         with suppress(MemWalError):
-            for row in self.read_snapshot(view)[0] or ():
+            for row in self.snapshot[0] or ():
                 named[row.shard_id] = max(row.version, named.get(row.shard_id, 0))
-        for checkpoint in self.read_checkpoints()[0]:
+        for checkpoint in self.checkpoints[0]:
             for shard in checkpoint.shards:
                 named[shard.shard_id] = max(shard.manifest_version, named.get(shard.shard_id, 0))
         return named
 
-    def read_checkpoints(self) -> tuple[list[Checkpoint], list[FileFault]]:
+    @cached_property
+    def checkpoints(self) -> tuple[list[Checkpoint], list[FileFault]]:
         """The checkpoints in force that can be read, and what is wrong with any."""
         stored, now = StoredCheckpoints(self.objects), self.clock.now_nanos()
         found, faults = [], []
@@ -382,11 +381,12 @@ class StoredFacts:
                 faults.append(FileFault(path=path, problem=text, name=key))
         return found, faults
 
-    def read_cut_faults(self) -> list[FileFault]:
+    @cached_property
+    def cut_faults(self) -> list[FileFault]:
         """The generations that checkpoints in force need, and that can't be opened."""
         needed = {
             (shard.shard_id, generation.path): (checkpoint, generation)
-            for checkpoint in self.read_checkpoints()[0]
+            for checkpoint in self.checkpoints[0]
             for shard in checkpoint.shards
             for generation in shard.pending
         }
@@ -403,7 +403,8 @@ class StoredFacts:
                 faults.append(FileFault(path=path, problem=text, name=checkpoint.key))
         return faults
 
-    def read_records(self) -> list[FileFault]:
+    @cached_property
+    def record_faults(self) -> list[FileFault]:
         """What is wrong with the documents that memwal keeps for itself, checkpoints aside."""
         listed = self.objects.list(layout.MAINTENANCE)
         files = [file for file in listed if layout.is_record(file.path)]
@@ -445,22 +446,23 @@ class StoredFacts:
             return False
         return isinstance(document, dict) and document.get("format", 1) != 1
 
-    def read_index_faults(self, view: TableView) -> list[FileFault]:
+    def read_index_faults(self) -> list[FileFault]:
         """The base table's indexes that can't be opened, or have lost files."""
-        found = find_index_faults(self.objects, self.tables.seen(view.version))
+        found = find_index_faults(self.objects, self.tables.seen(self.view.version))
         return [FileFault(path=path, problem=text, name=name) for name, path, text in found]
 
-    def read_base_faults(self, view: TableView) -> list[FileFault]:
+    @cached_property
+    def base_faults(self) -> list[FileFault]:
         """The base's files that are gone, or not as the viewed version or a checkpoint's has them.
 
         Data files have to be as long as they were, deletion files to have as many rows.
         """
-        bases, faults = [self.tables.seen(view.version)], []
-        for kept in self.read_checkpoints()[0]:
+        bases, faults = [self.tables.seen(self.view.version)], []
+        for kept in self.checkpoints[0]:
             try:
                 bases.append(self.tables.base(kept.version))
             except (Missing, Corruption) as error:
-                path = f"{layout.VERSIONS}/{layout.table_manifest_names(kept.version)[0]}"
+                path = _path_of(kept.version)
                 what = "is gone" if isinstance(error, Missing) else "can't be read"
                 text = f"{what}: version {kept.version} is that of checkpoint {kept.name!r}"
                 faults.append(FileFault(path=path, problem=text))
@@ -481,11 +483,11 @@ class StoredFacts:
                 faults.append(FileFault(path=path, problem=problem))
         return faults
 
-    def list_parts(self, view: TableView) -> list[Part]:
+    def list_parts(self) -> list[Part]:
         """All that a deep look reads: base, listed generations, indexes. Raises as opening them."""
-        base = self.tables.seen(view.version)
+        base = self.tables.seen(self.view.version)
         parts = [*list_fragments(base), *list_index_files(self.objects, self.tables, base)]
-        for shard_id, generation in _list_listed(view):
+        for shard_id, generation in _list_listed(self.view):
             path = layout.generation_folder(shard_id, generation.path, generation.generation)
             with suppress(Missing, Corruption):  # which the other checks report
                 dataset = self.generations.open_dataset(shard_id, generation)
@@ -508,26 +510,30 @@ class StoredFacts:
             progress.done(first + len(some), read)
         return faults
 
-    def list_folders(self, view: TableView) -> Folders:
-        """List the names under `_mem_wal/`."""
-        found = Folders(inside={shard.shard_id: set() for shard in view.shards})
+    @cached_property
+    def folders(self) -> tuple[dict[ShardId, set[str]], set[str]]:
+        """The names in each shard's folder, and the foreign ones below `_mem_wal/`.
+
+        Files that an operating system or an editor left are left out: nothing reads them.
+        """
+        inside: dict[ShardId, set[str]] = {shard.shard_id: set() for shard in self.view.shards}
+        foreign = set[str]()
         for info in self.objects.list(layout.MEM_WAL):
             if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
-                found.leavings.append(info.path)
                 continue
             name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
             if layout.is_shard_folder(name):
-                found.inside.setdefault(ShardId(name), set()).add(rest.partition("/")[0])
+                inside.setdefault(ShardId(name), set()).add(rest.partition("/")[0])
             else:
-                found.outside.add(name)
-        return found
+                foreign.add(name)
+        return inside, foreign
 
-    def find_foreign_shards(self, view: TableView) -> list[str]:
+    def find_foreign_shards(self) -> list[str]:
         """An error text for each shard whose pending generations predate the MemWAL index.
 
         Raises Corruption if such a generation is gone.
         """
-        problems = []
+        problems, view = [], self.view
         self.views.lineage(view, view.shards)
         for shard in view.shards:
             try:

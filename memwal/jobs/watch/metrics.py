@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import errno
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from memwal.errors import MemWalError
+from memwal.clock import SystemClock
+from memwal.errors import MemWalError, Usage
 from memwal.indexes import covering_indexes
-from memwal.jobs.watch.plan import Generation, Lag, Look
-from memwal.jobs.watch.ports import RoundEnd
-from memwal.jobs.watch.report import count_rows
+from memwal.jobs.watch.plan import Generation, Lag, TableLook
+from memwal.jobs.watch.ports import Observer, RoundEnd
+from memwal.jobs.watch.request import WatchRequest
 from memwal.model import ShardId, TableState
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
-from memwal.run.metrics.sink import Metrics, Stage, count_requests, name_failure
+from memwal.run.metrics.sink import CONTENT_TYPE, Metrics, Stage, count_requests, name_failure
+from memwal.run.progress import Progress
+from memwal.text import iso_time, name_some
 
 WATCH = "watch"
+LOOPBACK = "127.0.0.1"
+
+_ANOTHER_PORT = "--metrics-port 0 takes one that is free, and says which"
+_ANOTHER_HOST = "--metrics-host takes an address of this host; 0.0.0.0 is all of them"
+_CLIENT_SECONDS_MAX = 10.0
+_NAMED_MAX = 20
+# Generous, because a failing probe gets the process killed, and a busy machine is no reason.
+_TURNS_MISSED_MAX = 5
+_SILENT_SECONDS_MIN = 60.0
+
 
 Marks = Mapping[ShardId, int]
 Failures = tuple[int, str | None]
@@ -32,7 +52,9 @@ class Reached:
     flushed_at_nanos: Mapping[Generation, int]
 
 
-def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, float]], Reached]:
+def find_fresh(
+    before: Reached | None, look: TableLook
+) -> tuple[list[tuple[Stage, float]], Reached]:
     """The stage and seconds since its flush of each generation that completed a stage since.
 
     Returns them with the new `Reached`. Each completion is reported once, timed by the commit of
@@ -66,7 +88,7 @@ def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, fl
 
 
 def _find_unfinished(
-    look: Look, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
+    look: TableLook, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
 ) -> Iterator[tuple[Generation, int]]:
     # A generation that garbage collected had been merged; any other that is gone no longer counts.
     for key, at in flushed.items():
@@ -96,15 +118,13 @@ class WatchMetrics:
     clock: Clock
     _tables: dict[str, _Table] = field(default_factory=dict)
 
-    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
-        """Show each table's place in the queue, and those not looked at yet as never seen."""
-        places = {name: place for place, name in enumerate(waiting, start=1)}
+    def turn(self, tables: Sequence[str]) -> None:
+        """Show those that were not looked at yet as never seen."""
         for name in tables:
-            found, place = self._tables.get(name), places.get(name)
-            if found is None or found.state.queue_place != place:
-                self._show(name, queue_place=place)
+            if name not in self._tables:
+                self._show(name)
 
-    def looked(self, look: Look, lag: Lag) -> None:
+    def looked(self, look: TableLook, lag: Lag) -> None:
         """Record a look that succeeded."""
         self.metrics.add(count_requests(look.requests))
         table, before = self._find(lag.table), self._find(lag.table).state
@@ -117,8 +137,6 @@ class WatchMetrics:
         self._show(
             lag.table,
             lease_held_at_nanos=before.lease_held_at_nanos if stays else None,
-            queue_place=before.queue_place,
-            merged_rows=before.merged_rows or 0,
         )
 
     def failed(self, table: str, error: MemWalError) -> None:
@@ -134,8 +152,6 @@ class WatchMetrics:
         report = end.report or failed_report(name, error)
         self.metrics.record_table(WATCH, report, end.requests)
         table = self._find(name)
-        merged_rows = (table.state.merged_rows or 0) + count_rows(end)
-        table.state = replace(table.state, merged_rows=merged_rows)
         if report.outcome == HELD or any(
             job.report.outcome == HELD for job in getattr(report, "jobs", ())
         ):
@@ -159,3 +175,134 @@ class WatchMetrics:
         failures, reason = found.looks if found.looks[0] else found.rounds
         found.state = replace(found.state, failures=failures, reason=reason, **changes)
         self.metrics.record_state(table, found.state)
+
+
+class Pulse:
+    """The health of a watch: when it last went round, its tables, and which it has looked at."""
+
+    def __init__(self, clock: Clock, every_seconds: float) -> None:
+        """`every_seconds` is the longest that a turn of the loop takes when all is well."""
+        self._clock = clock
+        self._silent_seconds_max = max(_SILENT_SECONDS_MIN, _TURNS_MISSED_MAX * every_seconds)
+        self._turned = clock.monotonic_seconds()
+        self._tables: Sequence[str] | None = None
+        self._seen: set[str] = set()
+
+    def turn(self, tables: Sequence[str]) -> None:
+        """Note that the loop goes round once more, over these tables."""
+        self._turned = self._clock.monotonic_seconds()
+        self._tables = tables
+
+    def looked(self, look: TableLook, lag: Lag) -> None:
+        """Note that a look at the table succeeded."""
+        self._seen.add(lag.table)
+
+    def failed(self, table: str, error: MemWalError) -> None:
+        """Do nothing: a table that was never looked at stays missing."""
+
+    def ended(self, end: RoundEnd) -> None:
+        """Do nothing: health does not depend on rounds."""
+
+    def forgot(self, table: str) -> None:
+        """Forget a table that left the loop, or whose name now means another table."""
+        self._seen.discard(table)
+
+    def what_stopped(self) -> str:
+        """Says since when the loop has been stuck; empty while it goes round."""
+        silent = self._clock.monotonic_seconds() - self._turned
+        if silent <= self._silent_seconds_max:
+            return ""
+        since = iso_time(self._clock.now_nanos() - int(silent * 10**9))
+        return f"looks have stopped: the watch has not gone round since {since}, for {silent:.0f} s"
+
+    def what_is_missing(self) -> str:
+        """Says which tables no look has succeeded on yet; empty when there are none."""
+        if self._tables is None:
+            return "the watch has not gone round yet"
+        unseen = [table for table in self._tables if table not in self._seen]
+        names = name_some(unseen, _NAMED_MAX, "tables")
+        return f"not looked at yet: {', '.join(names)}" if unseen else ""
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    """The standard library's, but that it looks up no host names."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore errors: clients may disconnect at any time."""
+
+
+@contextmanager
+def serve(
+    metrics: Callable[[], bytes], pulse: Pulse, *, host: str | None = None, port: int
+) -> Iterator[str]:
+    """Serve metrics and health, on loopback without a `host`; yields the URL.
+
+    Port 0 takes a free port. Raises Usage for an address where nothing can be served.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request of one client."""
+
+        server_version, sys_version, timeout = "memwal", "", _CLIENT_SECONDS_MAX
+
+        def do_GET(self) -> None:
+            """Answer with a page."""
+            kind, body = "text/plain; charset=utf-8", b"/metrics, /healthz and /readyz are here\n"
+            path, status = self.path.partition("?")[0], HTTPStatus.NOT_FOUND
+            try:
+                if path == "/metrics":
+                    status, kind, body = HTTPStatus.OK, CONTENT_TYPE, metrics()
+                elif path in ("/healthz", "/readyz"):
+                    wrong = pulse.what_stopped() if path == "/healthz" else pulse.what_is_missing()
+                    status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+                    body = f"{wrong or 'ok'}\n".encode()
+            except Exception as error:  # its text is left out: it may contain an address
+                status, body = HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Log nothing."""
+
+    host = host or LOOPBACK
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        kind = type("Server", (_Server,), {"address_family": family})
+        server: TCPServer = kind(address, Handler)
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        is_the_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        advice = _ANOTHER_PORT if is_the_port else _ANOTHER_HOST
+        raise Usage(f"metrics can't be served on port {port} of {host}: {why}. {advice}") from None
+    threading.Thread(target=server.serve_forever, name="memwal-endpoint", daemon=True).start()
+    named, actual = server.server_address[:2]
+    try:
+        yield f"http://{f'[{named!s}]' if ':' in str(named) else named!s}:{actual}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def serve_probes(
+    request: WatchRequest, metrics: Metrics, every_seconds: float, progress: Progress
+) -> Iterator[list[Observer]]:
+    """Serve metrics and health while the watch runs, if a port is asked for.
+
+    Yields the observers that the watch has to have for it. Raises Usage.
+    """
+    if request.metrics_port is None:
+        yield []
+        return
+    pulse = Pulse(SystemClock(), every_seconds)
+    host, port = request.metrics_host, request.metrics_port
+    with serve(metrics.exposition, pulse, host=host, port=port) as url:
+        progress.say(f"metrics: {url}/metrics, and /healthz and /readyz beside it")
+        yield [pulse]

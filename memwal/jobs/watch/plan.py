@@ -33,7 +33,7 @@ _SILENT_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class TableLook:
     """What a look found.
 
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
@@ -152,14 +152,14 @@ class Lag:
 
 
 def assess(
-    table: str, look: Look, target: Target, before: Lag | None, *, now: float, now_nanos: int
+    table: str, look: TableLook, target: Target, before: Lag | None, *, now: float, now_nanos: int
 ) -> Lag:
     """How far a table is behind, by a look at it. `before` is the lag that was found last."""
     view = look.view
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
 
-    def bring(generations: Iterable[Generation], *, recorded: bool = True) -> float:
+    def date_flushes(generations: Iterable[Generation], *, recorded: bool = True) -> float:
         for generation in generations:
             nanos = look.flushed_at_nanos.get(generation, now_nanos)
             age = max(0.0, (now_nanos - nanos) / 1e9)
@@ -171,12 +171,12 @@ def assess(
         return min(flushed[generation] for generation in generations)
 
     oldest = {
-        shard.shard_id: bring([(shard.shard_id, g.generation) for g in shard.pending])
+        shard.shard_id: date_flushes([(shard.shard_id, g.generation) for g in shard.pending])
         for shard in view.shards
         if shard.pending
     }
     unindexed = {
-        name: bring(lacking, recorded=bool(view.mem_wal.index_catchup.get(name)))
+        name: date_flushes(lacking, recorded=bool(view.mem_wal.index_catchup.get(name)))
         for name, lacking in _find_lacking(view)
         if lacking
     }
@@ -253,7 +253,7 @@ def _find_work(view: TableView) -> tuple[Sequence[ShardView], Mapping[str, MemWa
     }
 
 
-def _date(shard: ShardView, look: Look) -> int | None:
+def _date(shard: ShardView, look: TableLook) -> int | None:
     known = (look.flushed_at_nanos.get((shard.shard_id, g.generation)) for g in shard.pending)
     return min((at for at in known if at is not None), default=None)
 
@@ -429,23 +429,6 @@ def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
         return table.last_began > longest[table.priority], late * table.priority, table.table
 
     return [table.table for table in sorted(tables, key=rank)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """How a watch judges a table: what it needs, and what that waits for.
-
-    `begins_in_seconds` is when a round begins if nothing else is in the way, None if nothing is to
-    be done; `hindrances` says what is in the way; `after` names the tables whose turn is before.
-    """
-
-    target: Target
-    lag_seconds: float | None
-    need: Need | None
-    begins_in_seconds: float | None
-    looks_again_in_seconds: float
-    hindrances: tuple[str, ...]
-    after: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

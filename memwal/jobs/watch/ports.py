@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.watch.plan import Lag, Look, Round, Target
+from memwal.jobs.watch.plan import Lag, Round, TableLook, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +17,7 @@ class LookEnd:
     """The result of a look at `table`: what was found, or the error."""
 
     table: ResolvedTable
-    look: Look | None = None
+    look: TableLook | None = None
     error: MemWalError | None = None
 
 
@@ -121,14 +121,11 @@ class Observer(Protocol):
     It is called in the watch's own thread, so it has to be quick.
     """
 
-    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
-        """The watch's loop has gone round once more, with these tables.
-
-        Those `waiting` need a round that no worker was free for, in the order of their turns.
-        """
+    def turn(self, tables: Sequence[str]) -> None:
+        """The watch's loop has gone round once more, with these tables."""
         ...
 
-    def looked(self, look: Look, lag: Lag) -> None:
+    def looked(self, look: TableLook, lag: Lag) -> None:
         """A look at a table succeeded."""
         ...
 

@@ -22,7 +22,6 @@ from memwal.ports import Clock
 from memwal.report import JobReport
 from memwal.run.engines.pool import SharedEngines, Started, has_spark
 from memwal.run.fanout import start_engine
-from memwal.run.lease import ChainLeases
 from memwal.run.metrics.start import start_metrics
 from memwal.run.process import logs
 from memwal.run.progress import Progress, Silent
@@ -58,9 +57,8 @@ class RoundWorker:
         self._options = replace(self._options, tables=[table], jobs=work.jobs, steps=begin)
         failed = True
         try:
-            with ChainLeases("watch", warn=progress.warn) as leases:
-                options = replace(self._options, engines=self._engines, leases=leases)
-                done = run_maintain(options, progress)
+            options = replace(self._options, name="watch", engines=self._engines)
+            done = run_maintain(options, progress)
             failed = done.tables[0].exit_code == EXIT_FAILED
         finally:
             # The session's JVM may have died, and nothing would start another one in this process.

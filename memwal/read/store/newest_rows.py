@@ -118,11 +118,6 @@ class NewestRows(OpenRead):
         texts = map_in_order(lambda part: part.explain_scan(scanned), self._parts, self._threads)
         return self._base.explain_scan(rows), {p.listed: text for p, text in texts if p.listed}
 
-    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
-        """Names of the indexes that each generation has."""
-        names = map_in_order(lambda part: part.list_indexes(), self._parts, self._threads)
-        return {part.listed: found for part, found in names if part.listed}
-
     def _decide(self, only: KeySet | None = None) -> Verdict:
         verdict = Verdict(self._shards, self._keys, only, threads=self._threads)
         self._warn(verdict.shared)

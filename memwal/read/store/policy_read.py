@@ -9,6 +9,7 @@ nothing of folded rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -27,9 +28,6 @@ from memwal.read.store.winners import collect_wanted_keys, match_filter, may_nam
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold, find_expired
-from memwal.sharding.domain import Case, cases_of
-from memwal.sharding.predicate import predicate_of
-from memwal.sharding.values import as_comparable
 from memwal.store.tables.generations import Generations, Source
 from memwal.store.tables.policy_rows import read_all_rows, read_base_rows
 
@@ -160,15 +158,11 @@ class Folding:
         return pa.concat_tables([outcome.rows, outcome.unchanged])
 
     def _find_possible(self, where: str, keys: pa.Table) -> Mask:
-        """Which keys' rows the read may want: those that the filter does not rule out by key."""
-        predicate = self._plan.predicate
-        if predicate is None:
-            return np.ones(len(keys), dtype=bool)
-        try:
-            return match_rows(where, keys, predicate)
-        except Usage:  # it names other columns
-            types = {field.name: field.type for field in keys.schema}
-            return _find_inside(keys, cases_of(predicate_of(predicate, self._folded), types))
+        """Which keys' rows the read may want: all, unless the filter names nothing but the key."""
+        if self._plan.predicate is not None:
+            with suppress(Usage):  # it names other columns
+                return match_rows(where, keys, self._plan.predicate)
+        return np.ones(len(keys), dtype=bool)
 
     def _filter(self, where: str, table: pa.Table) -> pa.Table:
         predicate = self._plan.predicate
@@ -236,10 +230,6 @@ class FoldedRows(OpenRead):
         """Lance's plan for the base; generations are read whole, without one."""
         return self._base.explain_scan(self._rows), {}
 
-    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
-        """Nothing: no index of a generation is used."""
-        return {}
-
 
 def _group(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
     """Shards in groups, none larger than the limit unless one shard is."""
@@ -253,15 +243,3 @@ def _group(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
         size += shard.in_memory_bytes
     if group:
         yield group
-
-
-def _find_inside(keys: pa.Table, cases: Sequence[Case]) -> Mask:
-    """Which keys one of the cases leaves possible."""
-    values = {name: [as_comparable(value) for value in keys[name]] for name in keys.column_names}
-    found = np.zeros(len(keys), dtype=bool)
-    for case in cases:
-        inside = np.ones(len(keys), dtype=bool)
-        for name, domain in case.items():
-            inside &= np.array([domain.contains(value) for value in values[name]], dtype=bool)
-        found |= inside
-    return found

@@ -354,10 +354,6 @@ class Part:
         scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
         return None if scanner is None else str(guard(self.where, scanner.explain_plan))
 
-    def list_indexes(self) -> frozenset[str]:
-        """The generation's own indexes."""
-        return guard(self.where, lambda: list_indexes(self.source.dataset))
-
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that the generation lacks.
 
@@ -411,11 +407,6 @@ class Part:
 Table = Base | Part
 Found = tuple[Table, list[pa.RecordBatch]]
 """Rows with the table that they are from."""
-
-
-def list_indexes(dataset: Any) -> frozenset[str]:
-    """The indexes of a table, by name."""
-    return frozenset(str(described.name) for described in dataset.describe_indices())
 
 
 def match_rows(where: str, table: pa.Table, predicate: str) -> Mask:
@@ -500,10 +491,6 @@ class OpenRead(ABC):
 
         None where Lance scans a copy in memory, or nothing. Raises Usage, Missing.
         """
-
-    @abstractmethod
-    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
-        """Names of the indexes that each generation has."""
 
     def _warn(self, shared: SharedKey | None) -> None:
         if shared is not None:

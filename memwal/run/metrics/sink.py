@@ -1,10 +1,10 @@
-"""The sink for metrics, and what reports add to its counters."""
+"""Every metric, the sink for them, and what reports add to its counters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from memwal.errors import MemWalError, error_of
 from memwal.model import TableState
@@ -12,6 +12,68 @@ from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `Metrics.exposition`."""
+
+
+class Metric(NamedTuple):
+    """A metric as it is registered, and as the reference has it. `unit` is UCUM; empty: a count."""
+
+    kind: Literal["gauge", "counter", "histogram"]
+    name: str
+    labels: tuple[str, ...]
+    unit: str
+    text: str
+
+
+METRICS = (
+    Metric("gauge", "memwal_pending_generations", ("table",), "",
+           "Flushed generations that the base table lacks."),
+    Metric("gauge", "memwal_pending_bytes", ("table",), "By",
+           "In-memory bytes of flushed generations that the base table lacks."),
+    Metric("gauge", "memwal_oldest_pending_seconds", ("table",), "s",
+           "Age of the oldest generation that the base table lacks; 0 where there is none."),
+    Metric("gauge", "memwal_oldest_unindexed_seconds", ("table",), "s",
+           "Age of the oldest merged generation that an index lacks; 0 where there is none."),
+    Metric("gauge", "memwal_index_lag_generations", ("table", "index"), "",
+           "How many generations the index is behind the merges, at its worst shard."),
+    Metric("gauge", "memwal_reclaimable_bytes", ("table",), "By",
+           "In-memory bytes of generations that are merged and covered by every index."),
+    Metric("gauge", "memwal_freshness_target_seconds", ("table",), "s",
+           "The lag that watch keeps the table under."),
+    Metric("gauge", "memwal_abandoned_shards", ("table",), "",
+           "Shards with unflushed rows whose writer is silent."),
+    Metric("gauge", "memwal_lease_held_seconds", ("table",), "s",
+           "For how long others have held the lease, and committed nothing; absent if none does."),
+    Metric("gauge", "memwal_last_backup_timestamp_seconds", ("table",), "s",
+           "The moment that the newest backup has, in seconds since 1970; 0: none is known."),
+    Metric("gauge", "memwal_cursor_lag_versions", ("table", "cursor"), "",
+           "Versions of the table after that of the cursor, by which changes are followed."),
+    Metric("gauge", "memwal_cursor_age_seconds", ("table", "cursor"), "s",
+           "Since when its consumer has not moved the cursor."),
+    Metric("gauge", "memwal_consecutive_failures", ("table", "reason"), "",
+           "Rounds or looks that failed in a row; absent where the last one did not."),
+    Metric("gauge", "memwal_last_look_timestamp_seconds", ("table",), "s",
+           "When a look at the table last succeeded, in seconds since 1970; 0: never."),
+    Metric("histogram", "memwal_freshness_seconds", ("stage",), "s",
+           "From a generation's flush until it was merged, or indexed."),
+    Metric("counter", "memwal_runs_total", ("job", "outcome"), "",
+           "Runs of a job on a table, dry runs too."),
+    Metric("counter", "memwal_rows_total", ("job", "kind"), "",
+           "Rows that runs committed."),
+    Metric("counter", "memwal_requests_total", ("operation",), "",
+           "Requests to object stores, without Lance's own."),
+    Metric("counter", "memwal_retries_total", (), "",
+           "Requests to object stores that had to be repeated."),
+    Metric("counter", "memwal_conflicts_total", ("job",), "",
+           "Commits that lost a race and were planned again."),
+    Metric("counter", "memwal_worker_replacements_total", ("reason",), "",
+           "Worker processes of watch that were replaced."),
+)  # fmt: skip
+"""Every metric, as it stands in Prometheus's text too: nothing adds a unit or `_total` to it."""
+
+FRESHNESS_BUCKETS_SECONDS = (
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+    3600.0, 14400.0, 86400.0,
+)  # fmt: skip
 
 Stage = Literal["merged", "indexed"]
 
@@ -101,12 +163,8 @@ class Metrics:
         """Record the outcome of a job on one table while the run goes on."""
         self.add(count_table(job, report) + count_requests(requests))
 
-    def exposition(self, before: str = "") -> bytes:
-        """All metrics in Prometheus's text format, of `CONTENT_TYPE`.
-
-        `before` is a text that an earlier run wrote: counters continue from its values. They start
-        from zero when it is not in that format.
-        """
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus's text format, of `CONTENT_TYPE`."""
         return b""
 
     def close(self) -> None:

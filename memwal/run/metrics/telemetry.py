@@ -1,4 +1,4 @@
-"""Metrics in Prometheus's text format and as a push, and traces as a push, by OpenTelemetry.
+"""Metrics in Prometheus's text format and as a push, by OpenTelemetry.
 
 Only this module imports OpenTelemetry, which takes a fifth of a second and needs the extra
 `metrics`; so only `start_metrics` imports this module.
@@ -7,30 +7,22 @@ Only this module imports OpenTelemetry, which takes a fifth of a second and need
 from __future__ import annotations
 
 import logging
-import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from threading import Lock
 
-from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider, ObservableGauge
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.parser import text_string_to_metric_families
 
 from memwal.clock import SystemClock
 from memwal.model import TableState
-from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
-from memwal.run.metrics.sink import Counts, Metrics, Stage
+from memwal.run.metrics.sink import FRESHNESS_BUCKETS_SECONDS, METRICS, Counts, Metrics, Stage
 from memwal.store.tables.lance_calls import join_lance
 from memwal.text import one_line, shorten
 
@@ -39,7 +31,6 @@ _SERIES_MAX = 1_000_000
 _PUSH_SECONDS_MAX = 3.0
 _WARNING_CHARACTERS_MAX = 200
 _WARNINGS_MAX = 100
-_OURS = ("memwal_", "lance_")
 
 Values = list[tuple[Mapping[str, str], float | None]]
 
@@ -100,14 +91,10 @@ class Telemetry(Metrics):
         for (name, labels), value in counts.items():
             self._counters[name].add(value, {key: _label(text) for key, text in labels})
 
-    def exposition(self, before: str = "") -> bytes:
-        """All metrics in Prometheus's text format; counters continue from those in `before`."""
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus's text format."""
         with self._lock:  # concurrent collections would take each other's values
-            families = {family.name: family for family in self._registry.collect()}
-        for counted in _parse_counters(before):
-            fresh = Family(counted.name, counted.documentation, "counter")
-            _add_up(families.setdefault(counted.name, fresh), counted)
-        return generate_latest(_Families(families.values()))
+            return generate_latest(self._registry)
 
     def close(self) -> None:
         """Push what is to be pushed, within a few seconds, and end."""
@@ -129,26 +116,17 @@ class Telemetry(Metrics):
         return observe
 
 
-def start(signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
-    """Metrics that can be shown; `signals` says whether metrics and traces are pushed too."""
+def start(pushed: bool, warn: Callable[[str], None]) -> Telemetry:
+    """Metrics that can be shown, and are `pushed` if asked."""
     log = _Log(warn)
     registry = CollectorRegistry()
     readers: list[object] = [make_shown_reader(registry)]
-    if "METRICS" in signals:
-        exporter = OTLPMetricExporter(timeout=_push_timeout("METRICS"))
+    if pushed:
+        names = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT")
+        is_set = any(os.environ.get(name) for name in names)
+        exporter = OTLPMetricExporter(timeout=None if is_set else _PUSH_SECONDS_MAX)
         readers.append(PeriodicExportingMetricReader(exporter, cardinality_limits=_LIMITS))
-    on_close = log.close
-    if "TRACES" in signals:
-        tracers = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        spans = OTLPSpanExporter(timeout=_push_timeout("TRACES"))
-        tracers.add_span_processor(BatchSpanProcessor(spans))
-        trace.set_tracer_provider(tracers)
-
-        def on_close() -> None:
-            tracers.shutdown()
-            log.close()
-
-    metrics = Telemetry(readers=readers, registry=registry, on_close=on_close)
+    metrics = Telemetry(readers=readers, registry=registry, on_close=log.close)
     join_lance(metrics.provider)
     return metrics
 
@@ -161,38 +139,6 @@ def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
         registry=registry,
         cardinality_limits=_LIMITS,
     )
-
-
-class _Families:
-    """A registry of metric families that were already collected."""
-
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Family]:
-        """The families."""
-        return self._families
-
-
-def _parse_counters(text: str) -> list[Family]:
-    """Our counters in a text in Prometheus's format; none when it is not in that format."""
-    try:
-        families = list(text_string_to_metric_families(text))
-    except ValueError:
-        return []
-    return [f for f in families if f.type == "counter" and f.name.startswith(_OURS)]
-
-
-def _add_up(family: Family, before: Family) -> None:
-    """Add what was counted before to what is counted now."""
-    now = {tuple(sorted(sample.labels.items())): sample for sample in family.samples}
-    for sample in before.samples:
-        if not 0 <= sample.value < math.inf:
-            continue
-        key = tuple(sorted(sample.labels.items()))
-        value = sample.value + (now[key].value if key in now else 0.0)
-        now[key] = sample._replace(value=value)
-    family.samples = list(now.values())
 
 
 class _Log(logging.Handler):
@@ -228,12 +174,6 @@ def _resource() -> Resource:
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     named = Resource({"service.name": "memwal"})
     return named.merge(OTELResourceDetector().detect())
-
-
-def _push_timeout(signal: str) -> float | None:
-    """The timeout in seconds; None when OpenTelemetry's own variables set one."""
-    names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
-    return None if any(os.environ.get(name) for name in names) else _PUSH_SECONDS_MAX
 
 
 def _label(text: str) -> str:

@@ -1,10 +1,9 @@
-"""With `--log-format json` each line on stderr is one JSON object, whoever writes it.
+"""With `--log-format json` each line that Python code writes to stderr is one JSON object.
 
 Its keys are `time` (UTC), `level` (debug, info, warning, error), `job`, `table`, `shard`, `run_id`
 and `message`; a key without a value is null. Under an Airflow task, `airflow` says which one. What
-Lance, the JVM, botocore, Python's warnings and worker processes write to stderr is captured line by
-line, with the level that the line seems to have. JSON lines in this format from processes that this
-one started pass unchanged.
+Python's libraries and warnings say is taken up line by line, with the level that the line seems to
+have. Lance's Rust code and the JVM write around it, as they always do.
 """
 
 from __future__ import annotations
@@ -28,9 +27,6 @@ from memwal.store.records.process import this_task
 from memwal.text import iso_time
 
 TEXT, JSON = "text", "json"
-_LINE_CHARACTERS_MAX = 64 * 1024
-_PIPE_BYTES = 1024 * 1024
-_DRAIN_SECONDS_MAX = 2.0
 _SAID = re.compile(r"(error|warning): *", re.IGNORECASE)
 _LOGGED = re.compile(r'(?<!")\b(FATAL|ERROR|WARN|WARNING|INFO|DEBUG|TRACE)\b|panicked at')
 _LEVELS = {"fatal": "error", "critical": "error", "warn": "warning", "trace": "debug"}
@@ -83,25 +79,12 @@ class JsonLog:
         line = line.rstrip()
         if not line:
             return
-        if _is_ours(line):
-            self._write(line + "\n")
-            return
         said = _SAID.match(line)
         if said is not None:
             self.say(said[1].lower(), line[said.end() :])
             return
         logged = _LOGGED.search(line, 0, 100)
         self.say("info" if logged is None else (logged[1] or "error").lower(), line)
-
-
-def _is_ours(line: str) -> bool:
-    if not line.startswith('{"time": '):
-        return False
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and {"level", "run_id", "message"} <= found.keys()
 
 
 class _Lines(io.TextIOBase):
@@ -150,50 +133,22 @@ class _Capture:
 
     def __init__(self) -> None:
         self._before = sys.stderr
-        self._real: int | None = None
-        self._pump: threading.Thread | None = None
-        if _has_number_2(self._before):
-            self._real = os.dup(2)
-            self.log = JsonLog(self._write_real)
-            self._take_number_2()
-        else:
-            self.log = JsonLog(self._before.write)
+        self.log = JsonLog(self._write)
         self._handler = _Handler(self.log)
         logging.getLogger().addHandler(self._handler)
         logging.captureWarnings(True)
         sys.stderr = cast("TextIO", _Lines(self.log))
 
     def stop(self) -> None:
-        """Restore stderr, after writing what is still in the pipe."""
+        """Restore stderr."""
         sys.stderr.flush()
         sys.stderr = self._before
         logging.captureWarnings(False)
         logging.getLogger().removeHandler(self._handler)
-        if self._real is not None and self._pump is not None:
-            os.dup2(self._real, 2)
-            self._pump.join(_DRAIN_SECONDS_MAX)  # a JVM may hold its end for longer
 
-    def _take_number_2(self) -> None:
-        ours, theirs = os.pipe()
-        with contextlib.suppress(ImportError, OSError, AttributeError):
-            import fcntl
-
-            fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        os.dup2(theirs, 2)
-        os.close(theirs)
-        self._pump = threading.Thread(target=self._take_all, args=(ours,), daemon=True)
-        self._pump.start()
-
-    def _take_all(self, ours: int) -> None:
-        with open(ours, errors="replace") as lines:
-            while line := lines.readline(_LINE_CHARACTERS_MAX):
-                self.log.take(line)
-
-    def _write_real(self, line: str) -> None:
-        data = line.encode(errors="backslashreplace")
-        with contextlib.suppress(OSError):  # stderr is closed
-            while data:
-                data = data[os.write(cast("int", self._real), data) :]
+    def _write(self, line: str) -> None:
+        self._before.write(line)
+        self._before.flush()
 
 
 _open: list[_Capture] = []
@@ -227,10 +182,3 @@ def find_format(arguments: Sequence[str], environment: Mapping[str, str] = os.en
         elif name.startswith("--log-format="):
             found = name.partition("=")[2]
     return found
-
-
-def _has_number_2(stream: TextIO) -> bool:
-    try:
-        return stream.fileno() == 2
-    except (OSError, ValueError, AttributeError):
-        return False

@@ -49,15 +49,14 @@ class StoredBackups:
                 return found
         return None
 
-    def find(self, name: str | None = None, version: int | None = None) -> Backup:
-        """The newest backup of a name, of a version. Raises Usage, which names all there are."""
+    def find(self, name: str | None = None) -> Backup:
+        """The newest backup, or the one of a name. Raises Usage, which names all there are."""
         known = self.list()
-        found = [b for b in known if name in (None, b.name) and version in (None, b.version)]
+        found = [b for b in known if name in (None, b.name)]
         if not found:
             names = name_some([b.name for b in reversed(known)], _NAMED_MAX, "backups")
             there = f"there are: {', '.join(names)}" if known else "the place has none"
             wanted = "no backup" if name is None else f"no backup {name!r}"
-            wanted += "" if version is None else f" of version {version}"
             raise Usage(f"{self._objects.uri}: there is {wanted}; {there}")
         return found[-1]
 

@@ -75,8 +75,7 @@ class SourceFile(_Stored):
 
     `stamp` changes when its contents do: a time, or a version. `etag` is the store's; with the same
     one, contents are the same. `digest` is of the contents themselves: of a file's bytes, or of
-    what a table's version has, and set before a round begins. Of a table, `last_fragment` is its
-    last one, and only those after `fragments_after` are read: what was appended since.
+    what a table's version has, and set before a round begins.
     """
 
     uri: str
@@ -85,8 +84,6 @@ class SourceFile(_Stored):
     stamp: str
     etag: str = ""
     digest: str | None = None
-    fragments_after: int | None = None
-    last_fragment: int | None = None
 
 
 class StagedRecord(_Stored):
@@ -104,8 +101,7 @@ class StagedRecord(_Stored):
 class PlanRecord(_Stored):
     """What is ingested. Everything that the sequence of calls depends on is in here."""
 
-    format: Literal[1, 2] = 1
-    """2: for builds that know JSON lines, parts of Lance tables, `renamed` and `defaults`."""
+    format: Literal[1] = 1
     sources: tuple[SourceFile, ...] = ()
     before: tuple[SourceFile, ...] = ()
     """What earlier rounds ingested."""
@@ -115,7 +111,6 @@ class PlanRecord(_Stored):
     delete_column: str | None = None
     shard: str | None = None
     spec_id: int = Field(ge=0)
-    skips_unknown_columns: bool = False
     missing_as_null: bool = False
     convert: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
@@ -128,26 +123,19 @@ class PlanRecord(_Stored):
 class RejectRecord(_Stored):
     """A row of a source that can't be written: the `value` of `column`, or the row itself.
 
-    Rows and lines count from 1, row groups from 0. `data` is the row as JSON has it.
+    Rows count from 1, without lines that are empty. `data` is the row as JSON has it.
     """
 
     source: str
     row: int | None = None
-    line: int | None = None
-    row_group: int | None = None
     column: str | None = None
     value: Any = None
     reason: str
     data: dict[str, Any] | None = None
 
     def __str__(self) -> str:
-        at = "" if self.row is None else f" {self.show_place()}:"
+        at = "" if self.row is None else f" row {self.row}:"
         return f"{self.source}:{at} {self.explain()}"
-
-    def show_place(self) -> str:
-        """The line, or the row and its group."""
-        group = "" if self.row_group is None else f" (row group {self.row_group})"
-        return f"row {self.row}{group}" if self.line is None else f"line {self.line}"
 
     def explain(self) -> str:
         """What is wrong, without the place."""

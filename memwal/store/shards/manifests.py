@@ -37,12 +37,11 @@ from memwal.errors import (
     MemWalError,
     Missing,
     OutcomeUnknown,
-    Refused,
     StandDown,
     StoreUnavailable,
 )
 from memwal.format import codec, layout
-from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
+from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.progress import digest_manifest
 
@@ -218,12 +217,9 @@ class Fenced(StandDown):
 class ShardManifests:
     """The manifests of a table's shards."""
 
-    def __init__(
-        self, objects: Objects, *, probes_max: int = 16, claim_attempts_max: int = 16
-    ) -> None:
+    def __init__(self, objects: Objects, *, probes_max: int = 16) -> None:
         self._objects = objects
         self._probes_max = probes_max
-        self._claim_attempts_max = claim_attempts_max
 
     def latest(self, shard_id: ShardId, known: ShardManifest | None = None) -> ShardManifest | None:
         """The newest manifest, or None for a shard that no writer has claimed yet.
@@ -464,59 +460,6 @@ class ShardManifests:
         """Whether a version is there, and was not collected."""
         data = self._bytes(shard_id, version)
         return data is not None and layout.decode_stopper(data) is None
-
-    def claim(self, shard_id: ShardId) -> ShardManifest:
-        """Claim the shard as a writer: the next epoch, losers retry (spec: Writer Fencing).
-
-        Fences every live writer of the shard, but only at its next manifest update: see
-        `writers.py` beside it for the sentinel. Maintenance never calls this (invariant 4). Raises
-        Refused for a SEALED shard, as pylance does; LostRace.
-
-        Racing claims propose the same bytes, so here a name that is taken is always lost, even
-        when it may have been taken by our own create: an epoch that nobody holds does no harm,
-        one that two writers hold would.
-        """
-        for _ in range(self._claim_attempts_max):
-            current = self.latest(shard_id)
-            if current is not None and current.status is ShardStatus.SEALED:
-                raise Refused(
-                    "MW-M05",
-                    f"{self._objects.uri}: shard {shard_id} is SEALED: no writer may claim it",
-                )
-            proposed = (
-                ShardManifest(shard_id=shard_id, version=1, writer_epoch=1, current_generation=1)
-                if current is None
-                else replace(current, writer_epoch=current.writer_epoch + 1)
-            )
-            proposed = self._number(current, proposed)
-            data = codec.encode_shard_manifest(proposed)
-            try:
-                self._create(proposed, data)
-                return self._finish(current, proposed, data)
-            except (AlreadyExists, LostRace):
-                continue
-        raise LostRace(
-            f"{self._objects.uri}: shard {shard_id}: lost the race for its epoch "
-            f"{self._claim_attempts_max} times"
-        )
-
-    def verify_epoch(self, shard_id: ShardId, writer_epoch: int) -> ShardManifest:
-        """The latest manifest, if `writer_epoch` is still the stored one; raises Fenced if not.
-
-        A writer asks this before every manifest update (spec: Writer Fencing).
-        """
-        current = self.latest(shard_id)
-        if current is None or writer_epoch > current.writer_epoch:
-            raise Corruption(
-                "MW-M08",
-                f"{self._objects.uri}: shard {shard_id}: epoch {writer_epoch} was never stored",
-            )
-        if writer_epoch < current.writer_epoch:
-            raise Fenced(
-                f"{self._objects.uri}: shard {shard_id}: writer epoch {writer_epoch} was "
-                f"superseded by {current.writer_epoch}"
-            )
-        return current
 
     def hint(self, shard_id: ShardId) -> int | None:
         """The version hint's target; None when there is no hint, or one that can't be read."""

@@ -1,24 +1,12 @@
-"""Who writes a shard: claims and fencing by the spec, and pylance's writers.
+"""Pylance's writers of a table's shards: which epoch and which WAL positions are whose.
 
-Writer fencing: claim a shard, verify before each update, losers retry (spec: Writer Fencing).
-
-Library only: for programs that write to shards without pylance; the simulation's writers are made
-of it. No command calls it, as maintenance claims nothing (invariant 4), and ingest and rescue write
-through pylance, which fences by itself. It works against pylance's writers in both directions.
-
-The spec fences a writer when it next updates the manifest; until then its WAL entries are accepted
-and replayed. pylance 14.0.2 goes further, and so does a claim here: an empty entry, the sentinel,
-takes the next WAL position, so that the fenced writer's very next put fails. Without it a put could
-be acknowledged after the new writer has read the WAL for the last time.
-
-For pylance's writers this tells which epoch and which WAL positions are whose. pylance says
-neither. But a claim raises the shard's epoch by one, and from the second epoch on leaves an empty
-entry, the sentinel, at the tip of the WAL; every put or delete takes the next position, whole, and
-returns when it is durable (tests/ingest/test_shard_writers.py). When the reply to that request is
-lost, pylance 14.0.2 takes what it finds there for somebody else's and writes the entry again, at
-the next position; so after each call that one is checked. A manifest read before and one read after
-opening prove the epoch, and counting starts at the sentinel. Shards are created here with epoch 1,
-so that pylance's first writer has a sentinel too.
+pylance says neither. But a claim raises the shard's epoch by one, and from the second epoch on
+leaves an empty entry, the sentinel, at the tip of the WAL; every put or delete takes the next
+position, whole, and returns when it is durable (tests/ingest/test_shard_writers.py). When the reply
+to that request is lost, pylance 14.0.2 takes what it finds there for somebody else's and writes the
+entry again, at the next position; so after each call that one is checked. A manifest read before
+and one read after opening prove the epoch, and counting starts at the sentinel. Shards are created
+here with epoch 1, so that pylance's first writer has a sentinel too.
 
 The next claim of the shard fences this writer: its next put fails, and its positions end below the
 next sentinel.
@@ -27,16 +15,15 @@ next sentinel.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pyarrow as pa
 from pydantic import Field
 
 from memwal.errors import (
-    AlreadyExists,
     Corruption,
     LostRace,
     MemWalError,
@@ -57,9 +44,6 @@ from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
 from memwal.store.tables.manifests import TableManifests
 
-_UPDATES_MAX = 16
-_POSITIONS_MAX = 1_000_000
-
 # pylance's own default, where neither the table nor the caller says otherwise.
 MEMTABLE_ROWS_MAX = 100_000
 _DURABLE = {"durable_write": True}
@@ -77,103 +61,6 @@ _NUMBERS = (
 )
 _ONE_WRITER = "A shard takes one writer at a time"
 _FLUSH = "`memwal rescue` flushes what the last writer left there; then run again"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardClaim:
-    """A shard that is ours until somebody claims it anew.
-
-    `manifest` is the last one we know of. `next_position` is where our first entry goes; all below
-    it, back to the replay position, is to be replayed first.
-    """
-
-    manifest: ShardManifest
-    next_position: int
-
-    @property
-    def writer_epoch(self) -> int:
-        """Our fencing token: goes into every entry and every manifest that we write."""
-        return self.manifest.writer_epoch
-
-
-class ShardFencing:
-    """Claims shards of one table, in a store that was proven (`memwal.store.objects.opening`)."""
-
-    def __init__(
-        self,
-        objects: Objects,
-        manifests: ShardManifests | None = None,
-        *,
-        updates_max: int = _UPDATES_MAX,
-    ) -> None:
-        self._objects = objects
-        self._manifests = manifests or ShardManifests(objects)
-        self._wal = WalEntries(objects)
-        self._updates_max = updates_max
-
-    def claim(self, shard_id: ShardId) -> ShardClaim:
-        """Take the shard: the next epoch, then the sentinel at the tip of its WAL.
-
-        Raises Refused for a SEALED shard, LostRace when other claims win again and again, Fenced
-        when one of them came between our epoch and our sentinel.
-        """
-        manifest = self._manifests.claim(shard_id)
-        # Nobody was there before the first epoch, so that nobody has to be fenced.
-        position = 1 if manifest.writer_epoch == 1 else self._fence(manifest)
-        return ShardClaim(manifest=manifest, next_position=position)
-
-    def verify(self, claim: ShardClaim) -> ShardClaim:
-        """The claim with the latest manifest. Raises Fenced when it is over."""
-        latest = self._manifests.verify_epoch(claim.manifest.shard_id, claim.writer_epoch)
-        return replace(claim, manifest=latest)
-
-    def update(
-        self, claim: ShardClaim, change: Callable[[ShardManifest], ShardManifest]
-    ) -> ShardClaim:
-        """Verify the epoch, then commit `change` of the latest manifest as the next version.
-
-        A race that is lost to somebody with the same epoch (maintenance drops generations) is
-        tried again from what they wrote; one that is lost to a claim raises Fenced. Raises LostRace
-        after too many, OutcomeUnknown, StoreUnavailable.
-        """
-        for attempt in range(1, self._updates_max + 1):
-            claim = self.verify(claim)
-            try:
-                committed = self._manifests.commit(claim.manifest, change(claim.manifest))
-                return replace(claim, manifest=committed)
-            except LostRace:
-                if attempt == self._updates_max:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _fence(self, manifest: ShardManifest) -> int:
-        """Write the sentinel at the first free position; the one after it."""
-        shard, data = manifest.shard_id, sentinel_bytes(manifest.writer_epoch)
-        first = manifest.replay_after_wal_entry_position + 1
-        for position in range(first, first + _POSITIONS_MAX):
-            if self._wal.exists(shard, position):
-                continue
-            # After the scan: a newer claim's sentinel is among what it passed over, or will meet
-            # ours at this position. So no old sentinel ever stands above a newer one.
-            self._manifests.verify_epoch(shard, manifest.writer_epoch)
-            try:
-                self._objects.put_if_absent(layout.wal_entry_path(shard, position), data)
-            except (AlreadyExists, StoreUnavailable) as error:
-                if not self._is_ours(shard, position, data, error):
-                    continue  # somebody was faster: one whom we fence, or who fenced us
-            return position + 1
-        raise LostRace(f"{self._objects.uri}: shard {shard}: no free WAL position was found")
-
-    def _is_ours(self, shard: ShardId, position: int, data: bytes, error: MemWalError) -> bool:
-        """Whether a create that reported a fault landed after all.
-
-        An epoch belongs to one claim, so equal bytes are our own.
-        """
-        try:
-            stored = self._objects.get(layout.wal_entry_path(shard, position))
-        except Missing:
-            raise error from None
-        return stored == data
 
 
 def sentinel_bytes(writer_epoch: int) -> bytes:

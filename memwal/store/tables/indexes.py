@@ -8,8 +8,6 @@ between.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +26,6 @@ from memwal.store.tables.lance_calls import (
     Says,
     call_lance,
     is_panic,
-    passed_over,
     says,
     tidy_text,
 )
@@ -60,8 +57,6 @@ class LanceIndexes:
 
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
-        # Keyed by an index's segments, which never change: a catch-up run asks three times.
-        self._partitions: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
 
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version. Raises what `call_lance` raises."""
@@ -73,30 +68,22 @@ class LanceIndexes:
                     FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
                     for f in dataset.get_fragments()
                 ),
-                indexes=tuple(self._index(dataset, index) for index in describe_indexes(dataset)),
+                indexes=tuple(map(_read_facts, describe_indexes(dataset))),
                 stable_row_ids=bool(dataset.has_stable_row_ids),
             )
         )
 
-    def _index(self, dataset: Any, described: Any) -> IndexFacts:
-        segments = tuple(
+
+def _read_facts(described: Any) -> IndexFacts:
+    return IndexFacts(
+        name=described.name,
+        kind=index_kind(described),
+        columns=tuple(described.field_names),
+        segments=tuple(
             SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
             for s in described.segments
-        )
-        facts = IndexFacts(
-            name=described.name,
-            kind=index_kind(described),
-            columns=tuple(described.field_names),
-            segments=segments,
-        )
-        if not facts.is_vector:
-            return facts
-        key = (facts.name, *sorted(s.uuid for s in segments))
-        if not self._partitions.get(key):
-            first = segments[0].uuid if segments else ""
-            self._partitions[key] = _read_partition_rows(dataset, facts.name, first)
-        total, trained = self._partitions[key] or [(), ()]
-        return replace(facts, partition_rows=total, trained_partition_rows=trained)
+        ),
+    )
 
 
 def list_index_folders(dataset: Any) -> dict[str, int | None]:
@@ -178,83 +165,6 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     for part in reversed(parts):
         settings |= part.get("params", {})
     return settings, sum(int(part.get("num_docs", 0)) for part in parts)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexRecipe:
-    """What it takes to build an index, in values that JSON has."""
-
-    name: str
-    column: str
-    kind: str
-    settings: Mapping[str, Any]
-
-
-def read_recipe(dataset: Any, name: str) -> IndexRecipe:
-    """How an index was built, by what the version's manifest has of its parameters.
-
-    Raises what `call_lance` raises.
-    """
-    described = find_index(dataset, name)
-    kind, column = index_kind(described), described.field_names[0]
-    settings: dict[str, Any] = {}
-    if kind == "INVERTED":
-        settings = _text_parameters(dataset, described)
-    elif kind.startswith("IVF_"):
-        details = described.details
-        packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
-        found = _read_partition_rows(dataset, name, "")
-        given = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
-        given |= {"m": graph.get("max_connections")}
-        given |= {"ef_construction": graph.get("construction_ef")}
-        given |= {"num_partitions": len(found[0]) if found and found[0] else None}
-        settings = {key: value for key, value in given.items() if value is not None}
-        settings["metric"] = str(details.get("metric_type", "L2")).lower()
-    return IndexRecipe(name=name, column=column, kind=kind, settings=settings)
-
-
-def build_index(dataset: Any, recipe: IndexRecipe) -> None:
-    """Build an index; it takes the place of one of its name in the same commit.
-
-    Raises what `call_lance` raises.
-    """
-    is_vector = recipe.kind.startswith("IVF_")
-    build = dataset.create_index if is_vector else dataset.create_scalar_index
-    call_lance(
-        lambda: build(recipe.column, recipe.kind, name=recipe.name, replace=True, **recipe.settings)
-    )
-
-
-def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
-    """A full-text index's settings; where its files can't be read, those in the manifest."""
-    settings = dict(described.details)
-    with passed_over(Exception):
-        settings, _ = read_text_index(dataset, described)
-    for name in ("lance_tokenizer", "document_granularity"):  # by the column's type
-        settings.pop(name, None)
-    return settings
-
-
-def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
-    """Partition sizes of all segments, and those of the segment `first` alone.
-
-    Sizes are added up when the segments have equally many partitions, as those of one model do,
-    and are put one after the other otherwise. Empty when Lance can't tell.
-    """
-    found: dict[str, tuple[int, ...]] = {}
-    with passed_over(KeyError, TypeError):
-        found = {
-            str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
-            for segment in dataset.stats.index_stats(name)["indices"]
-        }
-    if not found:
-        return []
-    sizes = [s for s in found.values() if s]
-    if len({len(s) for s in sizes}) > 1:
-        total = tuple(size for segment in sizes for size in segment)
-    else:
-        total = tuple(sum(column) for column in zip(*sizes, strict=True))
-    return [total, found.get(first, ())]
 
 
 def replace_mem_wal_entry(

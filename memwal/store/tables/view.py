@@ -143,7 +143,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Found = ShardManifest | BrokenShard | None
-ReadShards = Callable[[Sequence[ShardId]], Sequence[Found]]
 Listed = Mapping[ShardId, ShardFiles]
 
 _READERS_MAX = 16
@@ -186,22 +185,20 @@ class StoredViews(StoredLineage):
         *,
         pending_sizes: bool = False,
         probed: bool = False,
-        read_shards: ReadShards | None = None,
     ) -> TableView:
         """The table with all its shards (see the port).
 
-        `read_shards` reads the manifests of many shards elsewhere (on executors); by default
-        `readers_max` threads of this process do. Where a few requests list all files of the
-        shards, each manifest is one request, or none if it is remembered: that is done here.
-        `pending_sizes` finds out the sizes of pending generations that their writers left out.
-        `probed` looks for each shard's newest manifest itself, instead of trusting a listing.
+        Where a few requests list all files of the shards, each manifest is one request, or none if
+        it is remembered. `pending_sizes` finds out the sizes of pending generations that their
+        writers left out. `probed` looks for each shard's newest manifest itself, instead of
+        trusting a listing.
         """
         self._check_there()
 
         def look() -> TableView:
             view = self._base_view()
             listing = list_shards(self._objects, folders_only=probed, pages_max=_count_pages_max)
-            return self._add_listed(view, listing, read_shards or self.read_shards)
+            return self._add_listed(view, listing)
 
         view = self._settle(look)
         return self._details.add_sizes(view) if pending_sizes else view
@@ -303,7 +300,7 @@ class StoredViews(StoredLineage):
         listing = list_shards(self._objects, folders_only=True)
         if len(listing.shards) >= _SHARDS_A_PAGE_MIN and self._objects.page_objects:
             listing = list_shards(self._objects, pages_max=_count_pages_max)
-        return self._add_listed(view, listing, self.read_shards)
+        return self._add_listed(view, listing)
 
     def from_snapshot(
         self, otherwise: Callable[[], TableView], *, sizes: bool = False
@@ -506,15 +503,13 @@ class StoredViews(StoredLineage):
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
 
-    def _add_listed(
-        self, view: TableView, listing: ShardListing, read_shards: ReadShards
-    ) -> TableView:
-        """Add the listed shards; `read_shards` reads them when their files were not listed."""
+    def _add_listed(self, view: TableView, listing: ShardListing) -> TableView:
+        """Add the listed shards; where their files were not listed, each is looked for."""
         with self._remembering(listing):
             found = (
                 self._each(lambda s: self._try_shard(s, listing.files(s)), listing.shards)
                 if listing.is_whole
-                else read_shards(listing.shards)
+                else self.read_shards(listing.shards)
             )
         found = self._find_bare(view, listing.shards, found)
         return self._add_shards(view, found, listing.strangers)

@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 
 from memwal.format import layout
-from memwal.jobs.audit.plan import Chain, Finding, Line, clean_path, is_about
+from memwal.jobs.audit.job import Chain, clean_path, is_about
+from memwal.jobs.audit.report import Finding
+from memwal.report import AuditItem
 
 MISSING, CHANGED, DISOWNED = "MW-U01", "MW-U02", "MW-U03"
 
 SHARD = "_mem_wal/ce5beb05-56de-41d9-b419-bbf41d04f9ab"
-GONE = Line(action="delete", path=f"{SHARD}/0a332fa8_gen_2")
-MERGED = Line(action="merge", path=SHARD, generations=(2, 4))
-RESCUED = Line(action="rescue", path=SHARD, generations=(5, 5))
-EXPIRED = Line(action="expire", path=f"_versions/{layout.table_manifest_names(7)[0]}", version=7)
-REWRITTEN = Line(action="rewrite", path="data", version=9)
+GONE = AuditItem(kind="x", action="delete", path=f"{SHARD}/0a332fa8_gen_2")
+MERGED = AuditItem(kind="x", action="merge", path=SHARD, generations=(2, 4))
+RESCUED = AuditItem(kind="x", action="rescue", path=SHARD, generations=(5, 5))
+EXPIRED = AuditItem(
+    kind="x", action="expire", path=f"_versions/{layout.table_manifest_names(7)[0]}", version=7
+)
+REWRITTEN = AuditItem(kind="x", action="rewrite", path="data", version=9)
 
 
 ABOUT = {
@@ -43,7 +47,7 @@ ABOUT = {
 
 
 @pytest.mark.parametrize("line", ABOUT, ids=lambda line: line.action)
-def test_what_is_about_a_path(line: Line) -> None:
+def test_what_is_about_a_path(line: AuditItem) -> None:
     about, not_about = ABOUT[line]
     assert [path for path in about if not is_about(line, path)] == []
     assert [path for path in not_about if is_about(line, path)] == []
@@ -82,35 +86,35 @@ def test_missing_documents() -> None:
         ({2, 3}, "documents 2 to 3 are missing"),
     ):
         (found,) = follow([one for one in WHOLE if one[0] not in left_out])
-        assert (found.error.code, found.number) == (MISSING, min(left_out))
-        assert found.error.text == text
+        assert (found.code, found.number) == (MISSING, min(left_out))
+        assert found.detail == text
 
 
 def test_the_end_is_missed_by_what_the_table_recorded() -> None:
     assert follow(WHOLE[:3]) == [], "a chain alone does not tell"
     (found,) = follow(WHOLE[:3], {2: "b", 4: "d"})
-    assert (found.error.code, found.number) == (DISOWNED, 4)
+    assert (found.code, found.number) == (DISOWNED, 4)
     (found,) = follow([], {2: "b"})
-    assert (found.error.code, found.number) == (DISOWNED, 2)
+    assert (found.code, found.number) == (DISOWNED, 2)
 
 
 def test_a_document_that_was_written_anew() -> None:
     (found,) = follow([(1, "a", ""), (2, "x", "a"), (3, "c", "b")])
-    assert (found.error.code, found.number) == (CHANGED, 3)
-    assert "does not carry the digest of 2" in found.error.text
+    assert (found.code, found.number) == (CHANGED, 3)
+    assert "does not carry the digest of 2" in found.detail
     anew = [(1, "a", ""), (2, "x", "a"), (3, "y", "x")]
     assert follow(anew) == [], "all of it from there on: a chain alone does not tell"
-    assert [(f.error.code, f.number) for f in follow(anew, {1: "a", 3: "c"})] == [(DISOWNED, 3)]
+    assert [(f.code, f.number) for f in follow(anew, {1: "a", 3: "c"})] == [(DISOWNED, 3)]
 
 
 def test_a_first_document_that_claims_one_before() -> None:
     (found,) = follow([(1, "a", "z")])
-    assert (found.error.code, found.number) == (CHANGED, 1)
+    assert (found.code, found.number) == (CHANGED, 1)
 
 
 def test_an_unreadable_document_is_one_finding() -> None:
     (found,) = follow([(1, "a", ""), (2, None, None), (3, "c", "b")])
-    assert (found.error.code, found.number, found.error.text) == (
+    assert (found.code, found.number, found.detail) == (
         CHANGED,
         2,
         "document 2: unreadable",
@@ -130,7 +134,7 @@ OF_NO_TABLE = {"doctor", "backup"}
 def test_every_job_that_deletes_says_so_in_the_trail() -> None:
     rooms: dict[str, str] = {}
     for file in JOBS.rglob("*.py"):
-        room = file.relative_to(JOBS).parts[0]
+        room = file.relative_to(JOBS).parts[0].removesuffix(".py")
         rooms[room] = rooms.get(room, "") + file.read_text()
     deleting = {room for room, text in rooms.items() if DELETES.search(text)}
     assert deleting >= {"garbage", "checkpoint", "erase", *OF_NO_TABLE}

@@ -23,7 +23,7 @@ from memwal.errors import Refused
 from memwal.format import codec, layout
 from memwal.jobs.backup import job
 from memwal.jobs.backup.job import BackupOptions, run_backup, run_drop, run_list, run_verify
-from memwal.jobs.backup.report import BackupTableReport
+from memwal.jobs.backup.plan import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.model import BackupMark, ShardId
 from memwal.ports import Steps, no_steps

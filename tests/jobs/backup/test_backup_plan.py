@@ -9,9 +9,9 @@ import pytest
 from memwal.errors import Corruption, MemWalError, Refused, Usage
 from memwal.format import layout
 from memwal.jobs.backup.plan import (
+    DestinationState,
     Needed,
     Phase,
-    Place,
     check_history,
     check_place,
     check_there,
@@ -62,9 +62,11 @@ def backup(name: str, at: int = 0, version: int = 5) -> Backup:
     )
 
 
-def place(*paths: str, known: tuple[BackupObject, ...] = (), **more: object) -> Place:
+def place(*paths: str, known: tuple[BackupObject, ...] = (), **more: object) -> DestinationState:
     sizes = dict.fromkeys(paths, 10)
-    return replace(Place(uri="/d", known={o.path: o for o in known}, sizes=sizes), **more)  # type: ignore[arg-type]
+    return replace(
+        DestinationState(uri="/d", known={o.path: o for o in known}, sizes=sizes), **more
+    )  # type: ignore[arg-type]
 
 
 def need(path: str, phase: Phase = Phase.DATA, size: int = 10) -> Needed:

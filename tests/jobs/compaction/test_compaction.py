@@ -12,7 +12,7 @@ import pytest
 
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.compaction.plan import CompactionTableReport
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus

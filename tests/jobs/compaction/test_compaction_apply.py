@@ -13,11 +13,11 @@ from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
 from memwal.jobs.compaction.plan import (
     AgedFragment,
     CompactionLimits,
+    CompactionTableReport,
     CompactionTask,
     TableFragments,
 )
-from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import ColumnInfo, MemWalState, VersionManifest
 from memwal.rows.expire import EXPIRE_KEY, Horizon, make_expire
 from memwal.testing import ManualClock
@@ -118,7 +118,7 @@ def run(
         table=where,  # type: ignore[arg-type]
         **{"clock": ManualClock(), "read_store_time": lambda name: STORE_NOW, **settings},
         rewrite=where.rewrite,
-        foresee_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
+        plan_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
         catch_up=catch_up,
     ).run(where, dry_run=dry_run)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ import memwal
 from memwal.config import Settings
 from memwal.errors import LostRace, Unsupported
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.compaction.plan import CompactionTableReport
 from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.read import open_table
 from memwal.rows.expire import EXPIRE_KEY, find_horizon, make_expire

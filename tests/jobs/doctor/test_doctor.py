@@ -17,9 +17,17 @@ from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.errors import AlreadyExists, BadCredentials, MemWalError, StoreUnavailable, Unsupported
 from memwal.format import layout
-from memwal.jobs.doctor.apply import RACERS, Doctor
-from memwal.jobs.doctor.plan import CHECKS, Check, Round, judge_clock, judge_race, sum_up
-from memwal.jobs.doctor.store import BESIDE, IN_TABLE
+from memwal.jobs.doctor import (
+    BESIDE,
+    IN_TABLE,
+    TRIALS,
+    Check,
+    Doctor,
+    ScratchFolder,
+    judge_clock,
+    judge_race,
+    sum_up,
+)
 from memwal.ports import DeleteResult, Objects
 from memwal.store.objects.opening import open_objects, prove_put_if_absent
 from memwal.testing import Call, HookedObjects, MemoryObjects
@@ -33,14 +41,14 @@ NAMES = "put_if_absent put_race read_after_put list_after_put range_read delete 
 
 
 @dataclass(kw_only=True)
-class Folder:
+class Folder(ScratchFolder):
     """A scratch folder in memory, whose calls `hook` sees."""
 
     hook: Hook = lambda call, effect, inner: effect()
     inner: MemoryObjects = field(default_factory=lambda: MemoryObjects(clock=SystemClock()))
 
     @property
-    def objects(self) -> Objects:
+    def objects(self) -> Objects:  # type: ignore[override]
         def struck(call: Call, effect: Callable[[], T]) -> T:
             answer: T = self.hook(call, effect, self.inner)
             return answer
@@ -69,7 +77,7 @@ def examine(hook: Hook) -> tuple[dict[str, Check], Folder, int, Doctor]:
     folder = Folder(hook=hook)
     doctor = Doctor(scratch=folder, clock=SystemClock())
     checks, error = doctor.examine()
-    assert [check.name for check in checks] == list(CHECKS)
+    assert [check.name for check in checks] == list(TRIALS)
     return {c.name: c for c in checks}, folder, sum_up(checks, error)[1], doctor
 
 
@@ -338,7 +346,7 @@ def test_lance_that_can_t_work_there_is_told() -> None:
 def test_a_race_has_one_winner_whose_bytes_are_stored(
     winners: list[bytes], stored: bytes | None, ok: bool | None
 ) -> None:
-    assert judge_race([Round(winners=winners, stored=stored)], RACERS).ok is ok
+    assert judge_race([(winners, stored)]).ok is ok
 
 
 def test_clocks_may_differ_by_a_minute() -> None:
@@ -418,7 +426,7 @@ def test_people_see_what_a_check_proves_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done, _ = run(tmp_path, None, "--debug")
     assert "put_race" in done.stdout
-    assert "of writers that meet, one wins" in done.stdout
+    assert "who reads after a commit sees it" in done.stdout
     done, found = run(tmp_path / "file")
     assert (done.exit_code, found["outcome"]) == (2, "failed")
     assert "is a file" in found["error"]

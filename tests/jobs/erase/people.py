@@ -13,8 +13,8 @@ import lance
 import pyarrow as pa
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.erase.job import EraseOptions, run_erase, run_verify
-from memwal.jobs.erase.request import EraseRequest, KeysRequest
+from memwal.jobs.erase.job import EraseOptions, run_erase
+from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.ports import Steps, no_steps
@@ -154,15 +154,6 @@ def erase(
         steps=steps,
     )
     return run_erase(options, Quiet()).tables[0]
-
-
-def verify(table: People, erasure_id: str, *keys: str) -> Any:
-    options = EraseOptions(
-        tables=[table.resolved],
-        erasure_id=erasure_id,
-        request=KeysRequest(key=[f"id={key}" for key in keys]),
-    )
-    return run_verify(options, Quiet()).tables[0]
 
 
 def held(report: Any) -> dict[str, str]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from memwal.format import layout
+from memwal.jobs.erase.keys import Keys
 from memwal.jobs.erase.plan import (
     Finding,
     Judge,
-    Kind,
-    Look,
+    ObjectKind,
+    SearchResult,
     Sighting,
     State,
     describe_stuck,
@@ -25,7 +24,6 @@ from memwal.jobs.erase.plan import (
     find_spent,
     find_until,
 )
-from memwal.jobs.erase.store.keys import Keys
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ErasureMark, ShardId, ShardView
 from memwal.text import iso_time
@@ -33,7 +31,7 @@ from tests.support.views import make_manifest
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
-LOOK = Look(
+LOOK = SearchResult(
     version=9,
     sightings=(),
     versions={5: DAY, 6: 2 * DAY, 8: 3 * DAY, 9: 4 * DAY},
@@ -51,7 +49,7 @@ DONE = Erasure(
 )
 
 
-def seen(kind: Kind, rows: int | None, **more: Any) -> Sighting:
+def seen(kind: ObjectKind, rows: int | None, **more: Any) -> Sighting:
     return Sighting(path="p", kind=kind, rows=rows, how="looked", **more)
 
 
@@ -77,30 +75,33 @@ def at(nanos: int) -> str | None:
 
 
 CASES = {
-    "nothing in it": (seen(Kind.DATA, 0, newest=9), State.ABSENT),
-    "a file that can't be read": (seen(Kind.DATA, None, newest=9), State.UNKNOWN),
-    "a file of an older version": (seen(Kind.DATA, 2, newest=6), State.HELD),
-    "a file of no version": (seen(Kind.DATA, 2), State.HELD),
-    "a file of the clean version": (seen(Kind.DATA, 2, newest=8, oldest=8), State.AGAIN),
-    "a file of a later version": (seen(Kind.DATA, 2, newest=9, oldest=9), State.AGAIN),
+    "nothing in it": (seen(ObjectKind.DATA, 0, newest=9), State.ABSENT),
+    "a file that can't be read": (seen(ObjectKind.DATA, None, newest=9), State.UNKNOWN),
+    "a file of an older version": (seen(ObjectKind.DATA, 2, newest=6), State.HELD),
+    "a file of no version": (seen(ObjectKind.DATA, 2), State.HELD),
+    "a file of the clean version": (seen(ObjectKind.DATA, 2, newest=8, oldest=8), State.AGAIN),
+    "a file of a later version": (seen(ObjectKind.DATA, 2, newest=9, oldest=9), State.AGAIN),
     "a file of before that the latest hides": (
-        seen(Kind.DATA, 2, newest=9, oldest=6),
+        seen(ObjectKind.DATA, 2, newest=9, oldest=6),
         State.HELD,
     ),
-    "an index of an older version": (seen(Kind.INDEX, None, newest=6), State.HELD),
-    "an index of no version": (seen(Kind.INDEX, None), State.HELD),
-    "an index that was built anew": (seen(Kind.INDEX, None, newest=8), State.ABSENT),
-    "a new index with a value": (seen(Kind.INDEX, 1, newest=8), State.AGAIN),
-    "an old index with a value": (seen(Kind.INDEX, 1, newest=6), State.HELD),
-    "a generation": (seen(Kind.GENERATION, 1, shard_id=SHARD, number=3), State.HELD),
-    "a later generation": (seen(Kind.GENERATION, 1, shard_id=SHARD, number=4), State.AGAIN),
-    "a WAL entry": (seen(Kind.WAL_ENTRY, 1, shard_id=SHARD, number=7), State.HELD),
-    "a later WAL entry": (seen(Kind.WAL_ENTRY, 1, shard_id=SHARD, number=8), State.AGAIN),
-    "a new shard's entry": (seen(Kind.WAL_ENTRY, 1, shard_id=ShardId("x"), number=1), State.AGAIN),
-    "a text": (seen(Kind.VERSION, 1, newest=6), State.HELD),
-    "a text of later": (seen(Kind.VERSION, 1, newest=9), State.HELD),
-    "a branch": (seen(Kind.BRANCH, None), State.OUTSIDE),
-    "a file that nobody knows": (seen(Kind.OTHER, None), State.UNKNOWN),
+    "an index of an older version": (seen(ObjectKind.INDEX, None, newest=6), State.HELD),
+    "an index of no version": (seen(ObjectKind.INDEX, None), State.HELD),
+    "an index that was built anew": (seen(ObjectKind.INDEX, None, newest=8), State.ABSENT),
+    "a new index with a value": (seen(ObjectKind.INDEX, 1, newest=8), State.AGAIN),
+    "an old index with a value": (seen(ObjectKind.INDEX, 1, newest=6), State.HELD),
+    "a generation": (seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=3), State.HELD),
+    "a later generation": (seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=4), State.AGAIN),
+    "a WAL entry": (seen(ObjectKind.WAL_ENTRY, 1, shard_id=SHARD, number=7), State.HELD),
+    "a later WAL entry": (seen(ObjectKind.WAL_ENTRY, 1, shard_id=SHARD, number=8), State.AGAIN),
+    "a new shard's entry": (
+        seen(ObjectKind.WAL_ENTRY, 1, shard_id=ShardId("x"), number=1),
+        State.AGAIN,
+    ),
+    "a text": (seen(ObjectKind.VERSION, 1, newest=6), State.HELD),
+    "a text of later": (seen(ObjectKind.VERSION, 1, newest=9), State.HELD),
+    "a branch": (seen(ObjectKind.BRANCH, None), State.OUTSIDE),
+    "a file that nobody knows": (seen(ObjectKind.OTHER, None), State.UNKNOWN),
 }
 
 
@@ -113,8 +114,8 @@ def test_each_object_by_what_was_seen(case: str) -> None:
     assert found.is_left is (state in (State.HELD, State.UNKNOWN))
 
 
-@pytest.mark.parametrize("kind", [Kind.DATA, Kind.GENERATION, Kind.WAL_ENTRY])
-def test_nothing_counts_as_new_before_anything_was_done(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ObjectKind.DATA, ObjectKind.GENERATION, ObjectKind.WAL_ENTRY])
+def test_nothing_counts_as_new_before_anything_was_done(kind: ObjectKind) -> None:
     begun = replace(DONE, marks={}, clean_version=None)
     found = judged(seen(kind, 1, newest=9, shard_id=SHARD, number=9), begun)
     assert found.state is State.HELD
@@ -122,25 +123,25 @@ def test_nothing_counts_as_new_before_anything_was_done(kind: Kind) -> None:
 
 def test_an_index_that_was_not_built_anew_holds_whatever_version_names_it() -> None:
     erasure = replace(DONE, not_rebuilt={"vectors": "too few"})
-    found = judged(seen(Kind.INDEX, None, newest=9, group="old"), erasure)
+    found = judged(seen(ObjectKind.INDEX, None, newest=9, group="old"), erasure)
     assert (found.state, "too few" in found.why) == (State.HELD, True)
 
 
 def test_until_when() -> None:
-    assert judged(seen(Kind.DATA, 1, newest=6)).until == at(9 * DAY)
-    assert judged(seen(Kind.DATA, 1, newest=6, pins=("tag 'x'",))).until is None
-    assert judged(seen(Kind.DATA, 1, modified_at_nanos=2 * DAY)).until == at(9 * DAY)
-    staged = seen(Kind.STAGED, None, modified_at_nanos=8 * DAY)
+    assert judged(seen(ObjectKind.DATA, 1, newest=6)).until == at(9 * DAY)
+    assert judged(seen(ObjectKind.DATA, 1, newest=6, pins=("tag 'x'",))).until is None
+    assert judged(seen(ObjectKind.DATA, 1, modified_at_nanos=2 * DAY)).until == at(9 * DAY)
+    staged = seen(ObjectKind.STAGED, None, modified_at_nanos=8 * DAY)
     assert (judged(staged).state, judged(staged).until) == (State.UNKNOWN, at(9 * DAY))
     assert judged(replace(staged, modified_at_nanos=7 * DAY)).until is None
     data, generation = (
-        judged(seen(Kind.DATA, 1, newest=6)),
-        judged(seen(Kind.GENERATION, 1, shard_id=SHARD, number=1)),
+        judged(seen(ObjectKind.DATA, 1, newest=6)),
+        judged(seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=1)),
     )
     assert find_until([data, generation]) == at(10 * DAY + 3600 * 10**9)
-    unknown = judged(seen(Kind.OTHER, None))
+    unknown = judged(seen(ObjectKind.OTHER, None))
     assert find_until([data, unknown]) is None
-    assert find_until([judged(seen(Kind.DATA, 0))]) is None
+    assert find_until([judged(seen(ObjectKind.DATA, 0))]) is None
 
 
 @pytest.mark.parametrize(
@@ -155,9 +156,9 @@ def test_no_moment_that_has_passed_is_named(reason: str, hours: int | None) -> N
     """What else holds it, such as a cursor, has no end that is known."""
     now = 30 * DAY
     sightings = [
-        seen(Kind.GENERATION, 1, shard_id=SHARD, number=1),
-        seen(Kind.WAL_ENTRY, 1, shard_id=SHARD, number=1, generation=1),
-        seen(Kind.DATA, 1, newest=6),
+        seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=1),
+        seen(ObjectKind.WAL_ENTRY, 1, shard_id=SHARD, number=1, generation=1),
+        seen(ObjectKind.DATA, 1, newest=6),
     ]
     generation, entry, data = judge(sightings, now=now, kept=reason)
     until = None if hours is None else at(now + hours * 3600 * 10**9)
@@ -169,34 +170,34 @@ def test_no_moment_that_has_passed_is_named(reason: str, hours: int | None) -> N
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("data/a.lance", Kind.DATA),
-        ("data/a/1.blob", Kind.DATA),
-        ("_versions/1.manifest", Kind.VERSION),
-        ("_versions/more/1.manifest", Kind.OTHER),
-        (layout.wal_entry_path(SHARD, 1), Kind.WAL_ENTRY),
-        (f"{layout.wal_entry_path(SHARD, 1)}.tmp.{'0' * 32}", Kind.STAGED),
-        (f"{layout.wal_entry_path(ShardId('s'), 1)}", Kind.OTHER),
-        (f"_mem_wal/{SHARD}/wal/1.arrow", Kind.OTHER),
-        (f"_mem_wal/{SHARD}/0a1b2c3d_gen_1/data/a.lance", Kind.GENERATION),
-        (f"_mem_wal/{SHARD}/0a1b2c3d_gen_007/data/a.lance", Kind.OTHER),
-        (f"_mem_wal/{SHARD}/notes/data/a.lance", Kind.OTHER),
-        (f"_mem_wal/{SHARD}/wal/notes.tmp.bak", Kind.OTHER),
-        (layout.shard_manifest_path(SHARD, 1), Kind.SHARD_MANIFEST),
-        (f"{layout.STAGING}/1-a", Kind.STAGED),
-        (f"{layout.ERASURES}/01234567/keys.arrow", Kind.ERASED_KEYS),
-        (f"{layout.ERASURES}/01234567/record.json", Kind.ERASURE),
-        (f"{layout.LEASE}/1.json", Kind.RECORD),
-        (layout.RESERVE, Kind.RECORD),
-        (f"{layout.MAINTENANCE}/torn/x", Kind.MAINTENANCE),
-        ("notes.bin", Kind.OTHER),
+        ("data/a.lance", ObjectKind.DATA),
+        ("data/a/1.blob", ObjectKind.DATA),
+        ("_versions/1.manifest", ObjectKind.VERSION),
+        ("_versions/more/1.manifest", ObjectKind.OTHER),
+        (layout.wal_entry_path(SHARD, 1), ObjectKind.WAL_ENTRY),
+        (f"{layout.wal_entry_path(SHARD, 1)}.tmp.{'0' * 32}", ObjectKind.STAGED),
+        (f"{layout.wal_entry_path(ShardId('s'), 1)}", ObjectKind.OTHER),
+        (f"_mem_wal/{SHARD}/wal/1.arrow", ObjectKind.OTHER),
+        (f"_mem_wal/{SHARD}/0a1b2c3d_gen_1/data/a.lance", ObjectKind.GENERATION),
+        (f"_mem_wal/{SHARD}/0a1b2c3d_gen_007/data/a.lance", ObjectKind.OTHER),
+        (f"_mem_wal/{SHARD}/notes/data/a.lance", ObjectKind.OTHER),
+        (f"_mem_wal/{SHARD}/wal/notes.tmp.bak", ObjectKind.OTHER),
+        (layout.shard_manifest_path(SHARD, 1), ObjectKind.SHARD_MANIFEST),
+        (f"{layout.STAGING}/1-a", ObjectKind.STAGED),
+        (f"{layout.ERASURES}/01234567/keys.arrow", ObjectKind.ERASED_KEYS),
+        (f"{layout.ERASURES}/01234567/record.json", ObjectKind.ERASURE),
+        (f"{layout.LEASE}/1.json", ObjectKind.RECORD),
+        (layout.RESERVE, ObjectKind.RECORD),
+        (f"{layout.MAINTENANCE}/torn/x", ObjectKind.MAINTENANCE),
+        ("notes.bin", ObjectKind.OTHER),
     ],
 )
-def test_each_object_is_of_one_kind(path: str, kind: Kind) -> None:
+def test_each_object_is_of_one_kind(path: str, kind: ObjectKind) -> None:
     assert find_kind(path) is kind
 
 
 ENTRY = seen(
-    Kind.WAL_ENTRY, 1, shard_id=SHARD, number=5, generation=2, writer_epoch=1
+    ObjectKind.WAL_ENTRY, 1, shard_id=SHARD, number=5, generation=2, writer_epoch=1
 )  # fmt: skip
 
 
@@ -212,8 +213,8 @@ ENTRY = seen(
         (replace(ENTRY, shard_id=ShardId("x")), (), 2, (), 6, False),
         (ENTRY, (), 1, (), 6, False),
         (ENTRY, (), 2, (2,), 6, False),
-        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=2),), 2, (), 6, False),
-        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=3),), 2, (3,), 6, True),
+        (ENTRY, (seen(ObjectKind.GENERATION, 0, shard_id=SHARD, number=2),), 2, (), 6, False),
+        (ENTRY, (seen(ObjectKind.GENERATION, 0, shard_id=SHARD, number=3),), 2, (3,), 6, True),
     ],
 )
 def test_only_what_a_deleted_generation_covers_is_emptied(
@@ -267,9 +268,6 @@ def test_a_key_in_a_line_of_json(ascii_only: bool) -> None:
         assert keys.count_in_documents(text.encode()) == found
 
 
-AT = datetime(2026, 1, 2, 3, 4, 5)
-
-
 @pytest.mark.parametrize(
     ("value", "text", "found"),
     [
@@ -279,22 +277,8 @@ AT = datetime(2026, 1, 2, 3, 4, 5)
         ("Zoë-1", '{"id": "Zo\\u00', None),
         ("ann-1", '{"id": "ann-1"}\n{"id": "bo', 1),
         ("ann-1", '{"id": "bob-1"}\n\n', 0),
-        (Decimal("1.50"), '{"id": "1.500"}', 1),
-        (Decimal("1.50"), '{"id": 1.51}', 0),
-        (2.0, '{"id": 2}', 1),
         (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
         (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
-        (AT, '{"id": "2026-01-02 03:04:05"}', 1),
-        (AT, '{"id": "2026-01-02T03:04:05.000Z"}', 1),
-        (AT, '{"id": "2026-01-02 04:04:05+0100"}', 1),
-        (AT, "{'id' = timestamp '2026-01-02 03:04:05Z'}", 1),
-        (AT, '{"id": "2026-01-02T03:04:05.001Z"}', 0),
-        (AT, '{"id": "2026-01-02T03:04:05+01:00"}', 0),
-        (datetime(2026, 1, 2, 3, 4, 5, 600_000), '{"id": "2026-01-02t03:04:05.6z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '{"id": "2026-01-02T03:04:05Z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), '{"id": "2026-01-02T03:04Z"}', 1),
-        (date(2026, 1, 2), '{"id": "2026-01-02T00:00:00.000Z"}', 1),
-        (date(2026, 1, 2), '{"id": "0001-01-01T00:00:00+14:00 2026-13-02T00:00Z"}', 0),
     ],
 )
 def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:

@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.format import codec, layout
+from memwal.jobs.garbage.store import cache
 from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.store.shards.writers import ShardFencing
 from tests.support import builders, snapshot_files
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.fencing import ShardFencing, claim_epoch
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -354,7 +355,7 @@ def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
     if fenced:
         stalled = ShardFencing(table.stores.objects).claim(shard).manifest
     else:
-        stalled = table.stores.shard_manifests.claim(shard)
+        stalled = claim_epoch(table.stores.shard_manifests, shard)
     first = stalled.replay_after_wal_entry_position + 1
     table.flush(shard, Put([600], 1))
     table.flush(shard, Put([601], 2))
@@ -463,7 +464,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained_versions, "_CACHED_VERSIONS_MIN", 1)
 
 
-CACHE = retained_versions.CACHE_PATH
+CACHE = f"{layout.MAINTENANCE}/cache/retained_versions.json"
 
 
 @pytest.mark.usefixtures("cached")
@@ -484,10 +485,10 @@ def rewritten_cache(table: Table, merged: int) -> None:
     """A cache that is whole, and lies."""
     path = Path(table.uri) / CACHE
     document = json.loads(path.read_text())
-    for entry in document["entries"]:
-        if entry["merged"] is not None:
-            entry["merged"] = dict.fromkeys(table.shards, merged)
-    document["sha256"] = retained_versions._digest(document["entries"])
+    for _, version in document["body"]:
+        if "merged" in version:
+            version["merged"] = dict.fromkeys(table.shards, merged)
+    document["sha256"] = cache.make_digest(document["body"])
     path.write_text(json.dumps(document))
 
 
@@ -516,31 +517,9 @@ def test_a_cache_that_is_too_large_is_passed_over(
     full = runs.run(table).requests["get"]
     assert runs.run(table).requests["get"] < full
     size = (Path(table.uri) / CACHE).stat().st_size
-    monkeypatch.setattr(retained_versions, "_CACHE_BYTES_MAX", size - 1)
+    monkeypatch.setattr(cache, "BYTES_MAX", size - 1)
     found = runs.run(table)
     assert (found.outcome, found.requests["get"]) == ("nothing_to_do", full)
-
-
-@pytest.mark.usefixtures("cached")
-def test_what_a_newer_build_adds_to_the_cache_is_passed_over_and_kept(table: Table) -> None:
-    runs.run(table)
-    idle = runs.run(table).requests["get"]
-    path = Path(table.uri) / CACHE
-    document = json.loads(path.read_text())
-    for entry in document["entries"]:
-        entry["colour"] = entry["version"]
-    document["sha256"] = retained_versions._digest(document["entries"])
-    path.write_text(json.dumps({**document, "shape": ["round"]}))
-    assert runs.run(table).requests["get"] == idle
-    table.flush(table.shards[0], Put([700], 1))
-    table.merge_all()
-    runs.run(table)
-    rewritten = json.loads(path.read_text())
-    added = {entry["path"]: entry.get("colour") for entry in rewritten["entries"]}
-    was = {entry["path"]: entry["version"] for entry in document["entries"]}
-    assert rewritten["shape"] == ["round"]
-    assert len(added) > len(was)
-    assert {path: added[path] for path in was} == was
 
 
 @pytest.mark.usefixtures("cached")

@@ -10,7 +10,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.apply.deletions import Deleted, Deleter, Deletion, GenerationDropper
+from memwal.jobs.garbage.apply.deletions import Deleted, Deleter, GenerationDropper
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DeleteResult
@@ -51,7 +51,7 @@ def latest(manifests: ShardManifests) -> ShardManifest:
 
 def drop_of(*numbers: int) -> GarbagePlan:
     items = [
-        Item(kind="generation", shard_id=SHARD, path=below(name(n)), size_bytes=1,
+        Item(kind="generation", shard_id=SHARD, path=below(name(n)), bytes=1,
              action=Action.DROP, reason="", generation=n)
         for n in numbers
     ]  # fmt: skip
@@ -131,10 +131,15 @@ class Stubborn(FaultyObjects):
         return DeleteResult(deleted=done.deleted, failed=tuple((p, "AccessDenied") for p in kept))
 
 
-def deletion(number: int, *stages: tuple[str, ...]) -> Deletion:
+def deletion(number: int, *stages: tuple[str, ...]) -> Item:
     path = below(name(number))
-    return Deletion(
+    return Item(
+        kind="generation",
+        shard_id=SHARD,
         path=path,
+        bytes=1,
+        action=Action.DELETE,
+        reason="",
         stages=tuple(
             tuple(
                 StoredFile(path=f"{path}/{file}", size_bytes=10, modified_at_nanos=0)
@@ -145,7 +150,7 @@ def deletion(number: int, *stages: tuple[str, ...]) -> Deletion:
     )
 
 
-def stored(*deletions: Deletion, word: str = "never") -> Stubborn:
+def stored(*deletions: Item, word: str = "never") -> Stubborn:
     objects = Stubborn(MemoryObjects())
     objects.word = word
     for each in deletions:
@@ -162,7 +167,7 @@ def left(objects: FaultyObjects) -> list[str]:
 
 def delete(
     objects: FaultyObjects,
-    *deletions: Deletion,
+    *deletions: Item,
     objects_max: int = 100,
     before_commit: Callable[[], None] = lambda: None,
 ) -> tuple[Deleted, ...]:

@@ -10,9 +10,9 @@ from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import make_deletions
 from memwal.jobs.garbage.kinds import ingest
 from memwal.jobs.garbage.kinds.ingest import IngestRound, StagedRows
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, Item
 from memwal.jobs.garbage.plan import plan_garbage
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 
 SECOND = 10**9
@@ -60,13 +60,13 @@ def planned(at: int, *, finished: bool, number: int = 1, staged: bool = True) ->
 
 
 def plan(*rounds: IngestRound) -> list[Item]:
-    return list(ingest.find_items(look(*rounds)))
+    return list(ingest.find_items(survey(*rounds)))
 
 
-def look(*rounds: IngestRound) -> Look:
+def survey(*rounds: IngestRound) -> Survey:
     """At a table whose MemWAL index is gone: ingests go by the same rules."""
-    evidence = Evidence(beside={ingest.NAME: rounds})
-    return Look(view=None, version=1, evidence=evidence, limits=LIMITS, now_nanos=NOW)
+    evidence = Evidence(outside={ingest.NAME: rounds})
+    return Survey(view=None, version=1, evidence=evidence, limits=LIMITS, now_nanos=NOW)
 
 
 def one(*rounds: IngestRound) -> Item:
@@ -83,7 +83,7 @@ def kept(item: Item, text: str) -> bool:
 
 def test_rows_without_a_plan_go_when_nothing_was_added_for_the_idle_time() -> None:
     gone = one(unplanned(IDLE - DAY, IDLE))
-    assert (gone.action, gone.path, gone.size_bytes) == (
+    assert (gone.action, gone.path, gone.bytes) == (
         Action.DELETE,
         folder() + "/staged/dead",
         20,
@@ -167,7 +167,7 @@ def test_the_rounds_of_another_ingest_are_its_own() -> None:
 
 
 def test_a_table_whose_memwal_index_is_gone_goes_by_the_same_rules() -> None:
-    [item] = plan_garbage(look(planned(GRACE, finished=True))).items
+    [item] = plan_garbage(survey(planned(GRACE, finished=True))).items
     assert (item.kind, item.action) == ("ingest", Action.DELETE)
 
 

@@ -12,8 +12,8 @@ from memwal.errors import StoreUnavailable, Unsupported
 from memwal.jobs.garbage.apply.deletions import Deleter, make_deletions
 from memwal.jobs.garbage.kinds import ingest as kind
 from memwal.jobs.garbage.kinds.ingest import IngestRound
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan
+from memwal.jobs.garbage.survey import Survey
 from memwal.ports import Objects
 from memwal.store.records.ingests import (
     PlanRecord,
@@ -68,14 +68,14 @@ class Ingest:
             return list(kind.read_evidence(objects or self.objects, pool))
 
     def plan(self, objects: Objects | None = None) -> GarbagePlan:
-        look = Look(
+        survey = Survey(
             view=None,
             version=1,
-            evidence=Evidence(beside={kind.NAME: self.seen(objects)}),
+            evidence=Evidence(outside={kind.NAME: self.seen(objects)}),
             limits=LIMITS,
             now_nanos=self.clock.now_nanos(),
         )
-        return GarbagePlan(items=tuple(kind.find_items(look)))
+        return GarbagePlan(items=tuple(kind.find_items(survey)))
 
     def actions(self) -> Mapping[str, Action]:
         return {item.path.removeprefix("_maintenance/ingest/"): item.action for item in

@@ -16,7 +16,6 @@ from memwal.format import codec, layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import NumberedDeleter
 from memwal.jobs.garbage.kinds import check_item, lease_claim, shard_manifest
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     Action,
     Evidence,
@@ -25,6 +24,7 @@ from memwal.jobs.garbage.model import (
     ShardEvidence,
 )
 from memwal.jobs.garbage.store.shards import ShardFolders
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import (
     FlushedGeneration,
     LeaseClaim,
@@ -39,6 +39,7 @@ from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
 from memwal.testing.objects import ManualClock, MemoryObjects
+from tests.support.fencing import claim_epoch
 from tests.support.views import make_view
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -70,7 +71,7 @@ class Shard:
         for step in steps:
             self.clock.sleep(1)
             if step == "C":
-                self.manifests.claim(SHARD)
+                claim_epoch(self.manifests, SHARD)
                 continue
             now = self.latest
             number = now.current_generation
@@ -127,14 +128,14 @@ class Shard:
         latest, chosen = latest or self.latest, replace(LIMITS, **limits)
         shards = [self.evidence(latest, chosen)]
         view = make_view(ShardView(manifest=latest, merged_generation=0))
-        look = Look(
+        survey = Survey(
             view=view,
             version=1,
             evidence=Evidence(shards={s.shard_id: s for s in shards}),
             limits=chosen,
             now_nanos=self.clock.now_nanos(),
         )
-        return GarbagePlan(items=tuple(shard_manifest.find_items(look)))
+        return GarbagePlan(items=tuple(shard_manifest.find_items(survey)))
 
     def collect(self, **limits: int) -> str:
         """What is left once the plan is carried out."""
@@ -298,7 +299,7 @@ def test_a_drop_that_stalled_takes_its_manifest_back(killed_after: int | None) -
         shard.manifests.commit(stands, replace(stands, flushed_generations=()))
     assert shard.stored() == before
     assert shard.manifests.hint(SHARD) == hinted
-    assert shard.manifests.claim(SHARD).version == 10
+    assert claim_epoch(shard.manifests, SHARD).version == 10
 
 
 @pytest.mark.parametrize(
@@ -402,14 +403,14 @@ def test_what_cannot_be_deleted_ends_the_folder() -> None:
 def claims_of(objects: MemoryObjects, clock: ManualClock, **limits: int) -> GarbagePlan:
     with ThreadPoolExecutor(1) as pool:
         found = lease_claim.read_evidence(objects, pool)
-    look = Look(
+    survey = Survey(
         view=None,
         version=1,
-        evidence=Evidence(beside={lease_claim.NAME: found}),
+        evidence=Evidence(outside={lease_claim.NAME: found}),
         limits=replace(LIMITS, **limits),
         now_nanos=clock.now_nanos(),
     )
-    return GarbagePlan(items=tuple(lease_claim.find_items(look)))
+    return GarbagePlan(items=tuple(lease_claim.find_items(survey)))
 
 
 def tokens(objects: MemoryObjects) -> list[int]:

@@ -71,7 +71,6 @@ class World(LakeWorld):
             stores.evidence,
             read=lambda *_, verified, **__: f"look{', trusting nobody' * verified}",
             store_now_nanos=lambda name: "ask for the time",
-            oldest_claim=lambda *_: "find claims",
             remember=lambda before: "remember",
         )
         table = TableGarbage(
@@ -95,7 +94,7 @@ class World(LakeWorld):
             }
             | settings,
         )
-        table.foresee()
+        table.preview()
         objects = Recorded(calls, stores.objects, delete=lambda paths: "delete")
         deleter = Deleter(objects=objects, limits=LIMITS, before_commit=check)  # type: ignore[arg-type]
         collect_garbage([table], lambda batches: [deleter.run(batch) for batch in batches])
@@ -116,7 +115,7 @@ def test_every_step_in_its_order(world: World) -> None:
         "view", "look", "ask for the lease", "expire",
         "view", "look, trusting nobody",
         "ask for the lease", "drop",
-        "remember", "find claims",
+        "remember",
         "ask for the lease", "delete",
         "view", "look, trusting nobody",
     ]  # fmt: skip
@@ -151,7 +150,7 @@ def test_without_a_retention_nothing_is_expired_nor_looked_at_for_that(world: Wo
 
 def test_a_run_that_only_lists_looks_once(world: World) -> None:
     world.collect(acts=False)
-    assert world.calls == ["view", "look", "find claims"]
+    assert world.calls == ["view", "look"]
 
 
 def test_a_lease_that_is_lost_before_the_expiry_ends_the_run(world: World) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.cli.parse import parse_duration
+from memwal.cli.requests import parse_duration
 from memwal.config import Settings, make_settings
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
@@ -24,15 +24,13 @@ from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import check_below, make_deletions
 from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
 from memwal.jobs.garbage.kinds.generation import split_stages
-from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder
 from memwal.jobs.garbage.kinds.wal_entry import (
     find_coverable,
     find_earlier,
     find_unknown,
     hold_for_claims,
-    tell_epochs,
+    infer_epochs,
 )
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     Action,
     Evidence,
@@ -54,6 +52,7 @@ from memwal.jobs.garbage.plan import (
     plan_garbage,
 )
 from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.garbage.survey import Survey
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
@@ -101,7 +100,6 @@ def folder(number: int, prefix: str = "0a1b2c3d", *, at: int = OLD) -> Generatio
             file(below(f"{name}/data/x.lance"), at=OLD),
             file(below(f"{name}/_versions/1.manifest"), at=at),
         ),
-        was_listed=True,
     )
 
 
@@ -145,10 +143,12 @@ class World:
         evidence = self.evidence
         if SHARD in evidence.shards:
             evidence = replace(evidence, shards={**evidence.shards, SHARD: self.shard})
-        return plan_garbage(self.look(evidence))
+        return plan_garbage(self.survey(evidence))
 
-    def look(self, evidence: Evidence) -> Look:
-        return Look(view=self.view, version=5, evidence=evidence, limits=self.limits, now_nanos=NOW)
+    def survey(self, evidence: Evidence) -> Survey:
+        return Survey(
+            view=self.view, version=5, evidence=evidence, limits=self.limits, now_nanos=NOW
+        )
 
 
 def world() -> World:
@@ -233,7 +233,7 @@ def entries(*stored: WalFile) -> dict[str, Any]:
 
 def told_by(replay: int | None) -> dict[str, Any]:
     """An entry that was not read, and a manifest that covers that far."""
-    told = wal(2, None, read=False, told=True, writer_epoch=1)
+    inferred = wal(2, None, read=False, inferred=True, writer_epoch=1)
     cover = replace(
         world().manifest,
         current_generation=LISTED,
@@ -241,7 +241,7 @@ def told_by(replay: int | None) -> dict[str, Any]:
         wal_entry_position_last_seen=5,
     )
     shard = {"shard__folders": (folder(LISTED),), "shard__cover": cover if replay else None}
-    return entries(told) | shard
+    return entries(inferred) | shard
 
 
 def stored(*ages: int) -> tuple[StoredManifest, ...]:
@@ -259,7 +259,7 @@ def test_with_all_gates_open_one_of_each_kind_goes() -> None:
     plan = world().plan()
     assert (drop(plan).action, drop(plan).kind) == (Action.DROP, "generation")
     assert drop(plan).generation == LISTED
-    assert drop(plan).size_bytes == 20
+    assert drop(plan).bytes == 20
     assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "generation")
     assert delete(plan).objects == 2
     assert (wal_delete(plan).action, wal_delete(plan).kind) == (Action.DELETE, "wal_entry")
@@ -273,17 +273,10 @@ def test_what_a_run_drops_it_does_not_delete() -> None:
     assert {i.path for i in plan.deletes}.isdisjoint(i.path for i in plan.drops[SHARD])
 
 
-def test_a_generation_that_no_manifest_ever_listed_is_an_orphan() -> None:
-    lone = replace(folder(DROPPED), was_listed=False)
-    plan = edited(world(), shard__folders=(lone,)).plan()
-    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "orphan")
-
-
 def test_a_failed_flush_goes_by_the_gates_of_its_number() -> None:
     """Its retry, of the same number, is listed and kept or dropped for itself."""
-    retried = replace(folder(LISTED, "ffffffff"), was_listed=False)
+    retried = folder(LISTED, "ffffffff")
     plan = edited(world(), shard__folders=(folder(LISTED), retried)).plan()
-    assert item(plan, below(retried.name)).kind == "orphan"
     assert item(plan, below(retried.name)).action is Action.DELETE
     assert drop(plan).action is Action.DROP
 
@@ -476,7 +469,7 @@ def test_generation_zero_is_never_deleted() -> None:
 
 def test_a_listed_generation_whose_folder_is_gone_is_dropped() -> None:
     plan = edited(world(), shard__folders=()).plan()
-    assert (drop(plan).action, drop(plan).size_bytes) == (Action.DROP, 0)
+    assert (drop(plan).action, drop(plan).bytes) == (Action.DROP, 0)
 
 
 # ---- what does not hold anything
@@ -552,7 +545,7 @@ def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
 def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
     run = file("_maintenance/tmp/123-abc", at=at)
     writer = file(f"{layout.wal_entry_path(SHARD, 7)}.tmp.{'0' * 32}", at=at)
-    found = edited(world(), evidence__beside={leftover.NAME: (run,)}, shard__staged=(writer,))
+    found = edited(world(), evidence__outside={leftover.NAME: (run,)}, shard__staged=(writer,))
     plan = found.plan()
     for staged in (run, writer):
         assert item(plan, staged.path).action is action
@@ -561,9 +554,7 @@ def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
 
 def snapshot_world(at: int = OLD) -> tuple[World, str]:
     found = file(f"_indices/{UUID}/index.lance", at=at)
-    return edited(
-        world(), evidence__beside={snapshot.NAME: (SnapshotFolder(index_uuid=UUID, file=found),)}
-    ), found.path
+    return edited(world(), evidence__outside={snapshot.NAME: (found,)}), found.path
 
 
 def test_a_snapshot_goes_unless_a_version_names_it_or_is_unreadable_or_it_is_young() -> None:
@@ -604,14 +595,16 @@ def orphaned(*versions: RetainedVersion, **facts: Any) -> Evidence:
 
 
 def adopt(evidence: Evidence, limits: GarbageLimits = ADOPT) -> GarbagePlan:
-    return plan_garbage(Look(view=None, version=5, evidence=evidence, limits=limits, now_nanos=NOW))
+    return plan_garbage(
+        Survey(view=None, version=5, evidence=evidence, limits=limits, now_nanos=NOW)
+    )
 
 
 def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
     plan = adopt(orphaned())
     (found,) = plan.deletes
     assert (found.kind, found.path) == ("orphan", layout.shard_folder(SHARD))
-    assert found.size_bytes == 40
+    assert found.bytes == 40
     order = [f.path for stage in found.stages for f in stage]
     assert order == [f.path for f in (SHARD_FILES[3], SHARD_FILES[2], *SHARD_FILES[1::-1])]
     assert plan.refusal is None
@@ -722,8 +715,8 @@ def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
         ),
         shards={},
     )
-    look = Look(view=None, version=5, evidence=evidence, now_nanos=NOW)
-    assert find_expirable(look, 86_400) == {1}
+    survey = Survey(view=None, version=5, evidence=evidence, now_nanos=NOW)
+    assert find_expirable(survey, 86_400) == {1}
 
 
 def test_shards_without_any_progress_keep_every_version() -> None:
@@ -769,7 +762,7 @@ FORGED = [
 def test_a_forged_path_never_reaches_a_delete(name: str) -> None:
     for kind in (kind.NAME for kind in KINDS):
         forged = Item(
-            kind=kind, shard_id=SHARD, path=name, size_bytes=1, action=Action.DELETE, reason="",
+            kind=kind, shard_id=SHARD, path=name, bytes=1, action=Action.DELETE, reason="",
             generation=1,
         )  # fmt: skip
         with pytest.raises(InvariantBroken, match="invariant 10"):
@@ -834,25 +827,27 @@ def unread(position: int, size: int = SENTINEL_BYTES_MAX + 1) -> WalFile:
     return replace(wal(position, None, read=False), file=file(where, size=size))
 
 
-def told(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
-    return {e.position: e.writer_epoch for e in tell_epochs(tuple(stored), epoch, *of) if e.told}
+def inferred(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
+    return {
+        e.position: e.writer_epoch for e in infer_epochs(tuple(stored), epoch, *of) if e.inferred
+    }
 
 
 def test_sentinels_tell_of_other_entries_where_all_are_known() -> None:
     stored = [unread(1), entry(2, 2, sentinel=True), unread(3), entry(4, 3, sentinel=True)]
-    assert told(stored, 3) == {1: 1, 3: 2}
-    assert told([*stored, unread(5)], 3) == {1: 1, 3: 2, 5: 3}
-    assert told(stored, 4) == {}
-    assert told(stored, 2**63) == {}
-    assert told([unread(1), unread(2)], 1) == {1: 1, 2: 1}
+    assert inferred(stored, 3) == {1: 1, 3: 2}
+    assert inferred([*stored, unread(5)], 3) == {1: 1, 3: 2, 5: 3}
+    assert inferred(stored, 4) == {}
+    assert inferred(stored, 2**63) == {}
+    assert inferred([unread(1), unread(2)], 1) == {1: 1, 2: 1}
     torn = wal(2, None, read=False, problem="torn")
-    assert told([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
+    assert inferred([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
 
 
 def test_what_is_as_small_as_a_sentinel_is_not_told() -> None:
     """A claim whose reply was lost may have left a second one."""
     stored = [unread(1), entry(2, 2, sentinel=True), unread(3, SENTINEL_BYTES_MAX), unread(4)]
-    assert told(stored, 2) == {1: 1, 4: 2}
+    assert inferred(stored, 2) == {1: 1, 4: 2}
 
 
 def test_only_small_files_are_remembered_as_sentinels() -> None:
@@ -864,14 +859,14 @@ def test_only_small_files_are_remembered_as_sentinels() -> None:
 
 def test_entries_above_an_older_sentinel_are_of_the_newer_epoch() -> None:
     stored = [unread(1), entry(2, 3, sentinel=True), entry(3, 2, sentinel=True), unread(4)]
-    assert told(stored, 3) == {1: 1, 4: 3}
+    assert inferred(stored, 3) == {1: 1, 4: 3}
 
 
 def test_entries_are_told_by_remembered_sentinels_of_earlier_epochs_only() -> None:
     stored = [unread(3), entry(4, 3, sentinel=True), unread(5)]
-    assert told(stored, 3, 4, [2]) == {5: 3}
-    assert told(stored, 3, 3, [2]) == {}
-    assert told(stored, 4, 4, [2, 4]) == {}
+    assert inferred(stored, 3, 4, [2]) == {5: 3}
+    assert inferred(stored, 3, 3, [2]) == {}
+    assert inferred(stored, 4, 4, [2, 4]) == {}
 
 
 def test_a_wal_entry_that_is_told_may_go() -> None:

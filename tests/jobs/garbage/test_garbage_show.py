@@ -7,21 +7,22 @@ from io import StringIO
 from rich.console import Console
 
 from memwal.format import layout
-from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
-from memwal.jobs.garbage.show import show_table
+from memwal.jobs.garbage.model import Action, Item
+from memwal.jobs.garbage.report import GarbageTableReport, show_table
+from memwal.model import ShardId
 
-SHARD = "0b1e3c62-5f0e-4d0a-9c57-6a7d8e9f0a1b"
+SHARD = ShardId("0b1e3c62-5f0e-4d0a-9c57-6a7d8e9f0a1b")
 
 
 def test_many_manifests_are_told_by_their_versions_and_summed_up() -> None:
     paths = [layout.shard_manifest_path(SHARD, version) for version in range(1, 251)]
     items = [
-        GarbageItemReport(
+        Item(
             kind="shard_manifest",
             shard_id=SHARD,
             path=path,
             bytes=1024,
-            action="delete",
+            action=Action.DELETE,
             reason="nothing starts from a version as old as this",
         )
         for path in paths

@@ -11,11 +11,11 @@ import pytest
 
 from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage import store
-from memwal.jobs.garbage.apply.deletions import Seen, add_before
-from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.apply.deletions import SurveyPlan, add_before
 from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport
+from memwal.jobs.garbage.store import cache
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import ShardId
 from memwal.store.objects.local import LocalObjects
 from tests.support import garbage_runs as runs
@@ -44,8 +44,11 @@ def table(made: Table, tmp_path: Path) -> Table:
     return made.copied(tmp_path / "t")
 
 
+SWEEP = f"{layout.MAINTENANCE}/cache/sweep.json"
+
+
 def document(table: Table) -> Path:
-    return Path(table.uri) / store.PATH
+    return Path(table.uri) / SWEEP
 
 
 def flush(table: Table, place: int = 0, *, keys: int = 700) -> None:
@@ -137,20 +140,20 @@ def test_what_could_not_be_deleted_is_looked_at_by_the_next_pass(table: Table) -
 
 def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
     """A hint or stopper is written by what was read under the lease."""
-    look = Look(view=None, version=1, now_nanos=0)
+    survey = Survey(view=None, version=1, now_nanos=0)
     shard = ShardId("2a70a90a-6e31-4f15-9617-5cffd8fdc371")
     hint = Item(
         kind="shard_manifest",
         shard_id=shard,
         path=layout.version_hint_path(shard),
-        size_bytes=0,
+        bytes=0,
         action=Action.KEEP,
         reason="leads to no manifest",
         in_order=True,
         replacement=b"{}",
     )
-    after = Seen(look=look, plan=GarbagePlan(items=()), shards=frozenset())
-    before = Seen(look=look, plan=GarbagePlan(items=(hint,)))
+    after = SurveyPlan(survey=survey, plan=GarbagePlan(items=()), shards=frozenset())
+    before = SurveyPlan(survey=survey, plan=GarbagePlan(items=(hint,)))
     assert before.has_work
     found = add_before(after, before)
     assert [i.path for i in found.plan.items] == [hint.path]
@@ -199,8 +202,8 @@ def edited(table: Table) -> None:
 def rewritten(**changes: Any) -> Callable[[Table], None]:
     def rewrite(table: Table) -> None:
         found = json.loads(document(table).read_text())
-        body = found["sweep"] | changes
-        stored = {"format": 1, "sha256": store._digest(body), "sweep": body}
+        body = found["body"] | changes
+        stored = {"format": cache.FORMAT, "sha256": cache.make_digest(body), "body": body}
         document(table).write_text(json.dumps(stored))
 
     return rewrite
@@ -208,14 +211,14 @@ def rewritten(**changes: Any) -> Callable[[Table], None]:
 
 def newer(table: Table) -> None:
     found = json.loads(document(table).read_text())
-    document(table).write_text(json.dumps({**found, "format": 2}))
+    document(table).write_text(json.dumps({**found, "format": cache.FORMAT + 1}))
 
 
 def fallen(table: Table) -> None:
     """As after a restore, or in an index that was initialised again."""
-    shards = json.loads(document(table).read_text())["sweep"]["shards"]
+    shards = json.loads(document(table).read_text())["body"]["shards"]
     for was in shards.values():
-        was[2] += 1
+        was["merged_generation"] += 1
     rewritten(shards=shards)(table)
 
 
@@ -227,8 +230,8 @@ ODD: dict[str, Callable[[Table], None]] = {
     "it is of a time to come": rewritten(swept_at_nanos=2**62),
     "it is of a later version": rewritten(version=10**6),
     "its version is another": rewritten(version_at_nanos=5),
-    "it has a shard of another name": rewritten(shards={"..": [1, 0, 0]}),
-    "it has a number that is none": rewritten(shards={"a" * 8: ["1", 0, 0]}),
+    "it has a shard of another name": rewritten(shards={"..": {}}),
+    "it has a number that is none": rewritten(shards={"a" * 8: {"next_generation": "1"}}),
     "a shard's progress fell": fallen,
 }
 
@@ -262,7 +265,7 @@ def test_one_that_cant_be_read_ends_no_run(
     before, get = document(table).read_bytes(), LocalObjects.get
 
     def fail(self: LocalObjects, path: str, *limit: Any) -> bytes:
-        if path == store.PATH:
+        if path == SWEEP:
             raise StoreUnavailable("slow down")
         return get(self, path, *limit)
 
@@ -283,7 +286,7 @@ def test_small_tables_are_always_swept_and_a_look_writes_nothing(tmp_path: Path)
 def test_a_forged_document_lets_nothing_go(table: Table) -> None:
     """It says where to look, and no more."""
     flush(table)  # older versions have not merged it
-    shards = {shard: [1, 1, 0] for shard in table.shards}
+    shards = {shard: {"waits_since_nanos": 1} for shard in table.shards}
     rewritten(shards=shards)(table)
     found = collect(table)
     assert (found.sweep, found.shards_looked_at) == ("difference", 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,16 @@ from typing import Any
 import pytest
 
 from memwal.format import layout
+from memwal.jobs.garbage.model import WalFile
 from memwal.jobs.garbage.store import versions, wal_heads
+from memwal.jobs.garbage.store.cache import CacheFile
+from memwal.model import ShardId, StoredFile
 from memwal.store.shards.wal import WalEntries
 from memwal.store.shards.writers import sentinel_bytes
+from memwal.testing import MemoryObjects
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.fencing import claim_epoch
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -69,7 +73,7 @@ def test_an_idle_run_on_a_store_with_etags_reads_nothing_again(
     reads.clear()
     first, second = (runs.run(table, wal=True).requests for _ in range(2))
     assert (reads, first.get("put", 0), first) == (Counter(), 0, second)
-    table.stores.objects.delete([versions.CACHE_PATH])
+    table.stores.objects.delete([f"{layout.MAINTENANCE}/cache/retained_versions.json"])
     again = runs.run(table, wal=True).requests
     assert again["get"] - second["get"] >= 2
 
@@ -85,21 +89,20 @@ def test_sentinels_do_not_starve_older_rows(tmp_path: Path) -> None:
 
 def forged_heads(table: Table) -> Path:
     """A cache by which every entry is a row of the first generation, past all claims."""
-    file = Path(table.uri) / wal_heads.CACHE_PATH
     shard, epoch = table.shards[0], runs.manifest(table).writer_epoch
     entries = [
-        [position, info.size_bytes, info.modified_at_nanos, info.etag, epoch, 1, 0]
+        WalFile(position=position, file=info, read=True, generation=1, writer_epoch=epoch)
         for position, info in table.stores.wal.list_entries(shard)
     ]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"format": 1, "shards": {shard: entries}}))
-    return file
+    file: CacheFile[list[WalFile]] = CacheFile(table.stores.objects, "wal_heads", list[WalFile])
+    file.write(entries, lambda: None)
+    return Path(table.uri) / file.path
 
 
 def test_a_forged_cache_lets_nothing_go(tmp_path: Path) -> None:
     table = runs.collectable(tmp_path / "t", generations=4)
     shard = table.shards[0]
-    table.stores.shard_manifests.claim(shard)  # stalled before its sentinel
+    claim_epoch(table.stores.shard_manifests, shard)  # stalled before its sentinel
     table.flush(shard, Put([600], 1))
     table.flush(shard, Put([601], 2))
     table.merge_all()
@@ -131,3 +134,20 @@ def test_a_head_is_that_of_one_file(tmp_path: Path, reads: Counter[int]) -> None
     reads.clear()
     runs.garbage(table, wal=True)
     assert set(reads) == {position}
+
+
+def test_a_head_of_another_position_than_its_file_is_passed_over() -> None:
+    objects = MemoryObjects()
+    shard = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+    path = layout.wal_entry_path(shard, 3)
+    forged, right = (
+        WalFile(
+            position=position,
+            file=StoredFile(path=path, size_bytes=position, modified_at_nanos=1),
+            read=True,
+        )
+        for position in (9, 3)
+    )
+    file: CacheFile[list[WalFile]] = CacheFile(objects, "wal_heads", list[WalFile])
+    file.write([forged, right], lambda: None)
+    assert wal_heads.WalHeads(objects)._stored == {right.file: right}

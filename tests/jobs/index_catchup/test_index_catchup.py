@@ -18,9 +18,8 @@ from memwal.jobs.index_catchup.job import (
     IndexCatchupOptions,
     run_index_catchup,
 )
-from memwal.jobs.index_catchup.plan import Method, measure_imbalance
+from memwal.jobs.index_catchup.plan import Method
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -105,28 +104,6 @@ def test_segments_catch_up_every_kind_that_takes_them(tmp_path: Path) -> None:
         assert index is not None
         assert len(index.segments) >= 3, name
     check_caught_up(table, NO_PQ)
-
-
-def test_estimates_go_by_the_columns_bytes(tmp_path: Path) -> None:
-    names = ("key_idx", "tags_idx", "text_idx", "flat_idx")
-    table = make_indexed(tmp_path / "t", names)
-    dataset = table.dataset
-    rows = dataset.to_table(limit=50).set_column(
-        dataset.schema.get_field_index("text"), "text", pa.array(["apple pear " * 400] * 50)
-    )
-    lance.write_dataset(rows, table.uri, mode="append")
-
-    found = done(catch_up(table, dry_run=True))
-    measured = LanceIndexTable(table.stores.tables).facts(table.dataset.version)
-    sizes = {index.name: index.row_bytes or 0 for index in measured.indexes}
-    assert (sizes["key_idx"], sizes["flat_idx"]) == (
-        8,
-        4 * dataset.schema.field("vector").type.list_size,
-    )
-    assert 4400 <= sizes["text_idx"] < 4500
-    assert 4 < sizes["tags_idx"] < 100
-    costly = max(found.values(), key=lambda index: index.expected_seconds)
-    assert costly.name == "text_idx"
 
 
 # A column each, so that Lance can't take one index for another's query.
@@ -263,67 +240,6 @@ def test_a_vector_index_over_a_small_part_is_retrained(tmp_path: Path) -> None:
     assert "67 %" in found.reason
     check_caught_up(table, ["flat_idx"])
     assert catch_up(table).outcome == "nothing_to_do"
-
-
-def test_partition_sizes_are_read_for_the_imbalance(tmp_path: Path) -> None:
-    table = make_indexed(tmp_path / "t", ["flat_idx"])
-    (index,) = facts(table).indexes
-    with_vector = sum(1 for row in table.base.values() if row["vector"])
-    assert len(index.partition_rows) == 2
-    assert sum(index.partition_rows) == with_vector
-    assert index.trained_partition_rows == index.partition_rows
-
-
-UNEVEN = Settings(retrain_imbalance_ratio_max=5, retrain_imbalance_rows_min=1000)
-
-
-def partitioned(uri: Path, **vector: Any) -> Table:
-    """4,000 rows in an IVF index of 16 partitions; all vectors differ, or all but 1,000 are one."""
-    table = make_indexed(uri, [], rows=1000)
-    table.flush(table.shards[0], Put(range(1000, 4000), 2000, vector))
-    table.merge_all()
-    table.dataset.create_index("vector", "IVF_FLAT", name="flat_idx", num_partitions=16)
-    return table
-
-
-def spread(table: Table) -> float:
-    (index,) = facts(table).indexes
-    return measure_imbalance(index.partition_rows)
-
-
-def test_a_vector_index_that_merges_made_uneven_is_trained_again_once(tmp_path: Path) -> None:
-    table = partitioned(tmp_path / "t")
-    assert spread(table) < 5
-    # All of it is nearest to one partition, which is that of the largest vectors.
-    table.flush(table.shards[0], Put(range(5000, 7000), 100_000))
-    table.merge_all()
-    assert done(catch_up(table, limits=UNEVEN))["flat_idx"].method == "append"
-    assert spread(table) > 5
-    found = done(catch_up(table, limits=UNEVEN))["flat_idx"]
-    assert found.method == "retrain"
-    assert "times the tenth percentile, over the limit of 5" in found.reason
-    assert spread(table) < 5
-    check_caught_up(table, ["flat_idx"])
-    assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
-
-
-@pytest.mark.nightly
-def test_a_vector_index_of_skewed_rows_is_not_trained_again_and_again(tmp_path: Path) -> None:
-    table = partitioned(tmp_path / "t", vector=[1.0, 2.0, 3.0, 4.0])
-    assert spread(table) > 5
-    assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
-    for start, rows in ((10_000, 800), (20_000, 1600)):
-        table.flush(table.shards[0], Put(range(start, start + rows), start))
-        table.merge_all()
-        assert done(catch_up(table, limits=UNEVEN))["flat_idx"].method == "append"
-        assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
-        assert spread(table) > 5
-    table.flush(table.shards[0], Put(range(30_000, 32_000), 30_000))
-    table.merge_all()
-    # There are twice the rows that it was trained on.
-    found = done(catch_up(table, limits=UNEVEN))["flat_idx"]
-    assert found.method == "retrain"
-    assert "times the tenth percentile" in found.reason
 
 
 # ---- what is recorded

@@ -194,26 +194,6 @@ def always(operation: str, name: str, error: Exception) -> Trouble:
     return trouble
 
 
-# ---- what it is expected to take
-
-
-def test_segments_say_what_they_are_expected_to_take() -> None:
-    tasks: list[SegmentTask] = []
-    table = behind_table("a", kinds={"a": "NGRAM"})
-    table.fragments.update({1: 300_000, 2: 100_000})
-
-    def build(given: Sequence[SegmentTask]) -> Sequence[Built]:
-        tasks.extend(given)
-        return [table.build(task) for task in given]
-
-    limits = CatchupLimits(append_seconds_max=2.0)
-    found = run(table, method=Method.SEGMENTS, build=build, limits=limits)["a"]
-
-    assert [task.seconds for task in tasks] == pytest.approx(
-        [found.expected_seconds * 0.75, found.expected_seconds * 0.25], rel=0.01
-    )
-
-
 # ---- plain runs
 
 

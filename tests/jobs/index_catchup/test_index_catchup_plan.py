@@ -25,7 +25,6 @@ from memwal.jobs.index_catchup.plan import (
     check_names,
     count_mergeable,
     group_fragments,
-    measure_imbalance,
     plan_index,
     plan_indexes,
 )
@@ -38,9 +37,7 @@ MERGED = {A: 7, B: 3}
 LIMITS = CatchupLimits()
 
 
-def index(
-    *segments: Sequence[int], kind: str = "BTREE", column: str = "k", partitions: Sequence[int] = ()
-) -> IndexFacts:
+def index(*segments: Sequence[int], kind: str = "BTREE", column: str = "k") -> IndexFacts:
     return IndexFacts(
         name="idx",
         kind=kind,
@@ -48,7 +45,6 @@ def index(
         segments=tuple(
             SegmentFacts(uuid=str(n), fragment_ids=frozenset(s)) for n, s in enumerate(segments)
         ),
-        partition_rows=tuple(partitions),
     )
 
 
@@ -140,11 +136,12 @@ def test_many_rows_are_built_as_segments_side_by_side() -> None:
     assert [[f.fragment_id for f in g] for g in found.groups] == [[1], [2], [3]]
 
 
-def test_slow_types_become_segments_earlier() -> None:
-    limits = replace(LIMITS, append_seconds_max=0.02)
+def test_texts_become_segments_earlier_and_more() -> None:
+    limits = replace(LIMITS, append_rows_max=20_000, segment_rows_min=100_000)
     rows = (10, 9_000, 9_000)
     assert plan(index([0]), *rows, limits=limits).method is Method.APPEND
-    assert plan(index([0], kind="INVERTED"), *rows, limits=limits).method is Method.SEGMENTS
+    found = plan(index([0], kind="INVERTED"), *rows, limits=limits)
+    assert (found.method, len(found.groups)) == (Method.SEGMENTS, 2)
 
 
 def test_one_fragment_is_appended_however_large() -> None:
@@ -255,42 +252,6 @@ def test_a_vector_index_over_few_of_the_rows_is_trained_again() -> None:
     assert "52 %" in found.reason
     # A scalar index has no model that could be stale.
     assert plan(index([0]), 1000, 1100).method is Method.APPEND
-
-
-def test_imbalance_retrains_only_what_has_grown_and_is_large() -> None:
-    limits = replace(LIMITS, retrain_imbalance_rows_min=1000)
-    lopsided = index([0], [1], kind="IVF_FLAT", partitions=[2100, 100, 100])
-    assert plan(lopsided, 1000, 1000, limits=limits).method is Method.RETRAIN
-    assert plan(lopsided, 1000, 50, limits=limits).method is Method.NONE  # not grown
-    assert plan(lopsided, 500, 400, limits=limits).method is Method.NONE  # small
-    trained_again = index([0, 1], kind="IVF_FLAT", partitions=[2100, 100, 100])
-    assert plan(trained_again, 1000, 1000, limits=limits).method is Method.NONE
-    even = replace(lopsided, partition_rows=(2000, 100, 100))
-    assert plan(even, 1000, 1000, limits=limits).method is Method.NONE
-
-
-def test_a_training_that_did_not_help_is_not_done_again_until_rows_have_doubled() -> None:
-    limits = replace(LIMITS, retrain_imbalance_rows_min=1000)
-    skewed = replace(
-        index([0], [1], kind="IVF_FLAT", partitions=[2100, 100, 100]),
-        trained_partition_rows=(1900, 90, 50),
-    )
-    assert plan(skewed, 1000, 900, limits=limits).method is Method.NONE
-    assert plan(skewed, 1000, 1000, limits=limits).method is Method.RETRAIN
-    helped = replace(skewed, trained_partition_rows=(300, 100, 100))
-    assert plan(helped, 1000, 200, limits=limits).method is Method.RETRAIN
-
-
-def test_imbalance_is_the_largest_partition_over_the_tenth_percentile() -> None:
-    assert measure_imbalance([]) == measure_imbalance([7]) == measure_imbalance([30, 0]) == 1.0
-    assert measure_imbalance([30, 0, 0]) == 30.0
-    assert measure_imbalance([0, 0]) == 0.0
-    # One tiny partition is none too many, of few or of many.
-    assert measure_imbalance([1, 100, 120, 150]) == 1.5
-    assert measure_imbalance([0] * 4 + [100] * 36) == 1.0
-    assert measure_imbalance([0] * 5 + [100] * 36) == 100.0
-    # One that takes what is new counts.
-    assert measure_imbalance([100] * 39 + [2500]) == 25.0
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])

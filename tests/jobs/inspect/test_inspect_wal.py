@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.inspect.job import run_inspect
-from memwal.jobs.inspect.report import show_wal
+from memwal.jobs.inspect import run_inspect, show_wal
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

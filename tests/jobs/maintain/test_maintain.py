@@ -133,7 +133,9 @@ def test_auto_compacts_where_it_is_advised(
     assert isinstance(report, MaintainTableReport)
     assert ("compaction" in [job.job for job in report.jobs]) is compacts
     shown = "\n".join(str(line) for line in show_table(report))
-    assert ("2 small fragments: --compaction" in shown) is (fragments_min == 2 and not compacts)
+    assert ("2 small fragments: --compaction always" in shown) is (
+        fragments_min == 2 and not compacts
+    )
     builders.check_merged(table)
 
 
@@ -215,7 +217,7 @@ def list_claims(table: Table) -> list[tuple[str, bool]]:
 
 
 def test_its_jobs_share_one_lease_but_for_the_snapshot_s_claim(table: Table) -> None:
-    _, (found,) = maintain(table, arguments=("--compaction",))
+    _, (found,) = maintain(table, arguments=("--compaction", "always"))
     assert list(outcomes(found)) == [*ORDER[:2], "compaction", *ORDER[2:]]
     # The one that the refresh took the place of; then its own, in which the other jobs went on.
     assert list_claims(table) == [("maintain", False), ("snapshot", True)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
 from memwal.model import ShardId
 from memwal.testing import ManualClock
 from memwal.testing.tables import MemoryTable

@@ -9,10 +9,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from memwal.jobs.merge.job import MergeUnit, report_shards, run_merge_unit
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.read import open_table
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table

@@ -39,7 +39,7 @@ def test_it_is_written_merged_indexed_compacted_and_read(tmp_path: Path, version
         return sorted((row["id"], row["text"]) for row in table.read().read_all().to_pylist())
 
     assert read() == wanted
-    table.maintain(compaction=True)
+    table.maintain(compaction="always")
     assert (read(), table.status().pending_generations) == (wanted, 0)
     assert lance.dataset(uri).data_storage_version == version
     base = lance.dataset(uri).to_table().to_pylist()

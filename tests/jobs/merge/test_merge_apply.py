@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
-from memwal.jobs.merge.apply.shard import ShardMerger, keep_fold
+from memwal.jobs.merge.apply import ShardMerger, keep_fold
 from memwal.jobs.merge.plan import MergeLimits, NextCommit
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

@@ -14,18 +14,16 @@ from memwal.invariants import InvariantBroken
 from memwal.jobs.merge.plan import (
     Deletes,
     FoldFacts,
-    Join,
-    JoinCosts,
     MergeLimits,
     NextCommit,
     check_shard,
     check_table,
+    choose_deletes,
     choose_generations,
-    foresee,
     hold,
     is_guarded,
     plan_commit,
-    shape_commit,
+    plan_commits,
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import (
@@ -117,9 +115,9 @@ def test_a_generation_that_memory_has_no_room_for_is_refused() -> None:
     large = shard(1, generation(2, 10**9))
     text = rf"{large.shard_id}: generation 2 has 1,000 MB .* 2,388 MB .* up to 56 MB of such rows"
     with pytest.raises(Refused, match=text):
-        foresee(large, ALL, small)
+        plan_commits(large, ALL, small)
     with pytest.raises(Refused, match=r"generation 1 .* a task 300 MB, enough for none"):
-        foresee(large, ALL, replace(small, memory_bytes_max=parse_bytes("300MB")))
+        plan_commits(large, ALL, replace(small, memory_bytes_max=parse_bytes("300MB")))
 
 
 def test_an_unknown_size_counts_as_full() -> None:
@@ -249,7 +247,7 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
     view: ShardView, request: MergeRequest, limits: MergeLimits
 ) -> None:
     try:
-        commits = foresee(view, request, limits)
+        commits = plan_commits(view, request, limits)
     except Refused:
         last, until = view.manifest.current_generation - 1, request.until_generation
         asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
@@ -278,12 +276,11 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
 
 
 def facts(**changes: object) -> FoldFacts:
-    base = replace(FACTS, generations=3, live_rows=100, base_rows=1_000, key_indexed=False)
+    base = replace(FACTS, generations=3, live_rows=100)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-LIMITS, COSTS = MergeLimits(tombstones_in_commit_max=10), JoinCosts(index_allowed=True)
-BIG = 100_000_000  # base rows at which probing the index wins
+LIMITS = MergeLimits(tombstones_in_commit_max=10)
 
 
 @pytest.mark.parametrize(
@@ -298,14 +295,12 @@ BIG = 100_000_000  # base rows at which probing the index wins
 def test_tombstones_leave_in_the_commit_while_they_are_few(
     tombstones: int, deletes: Deletes
 ) -> None:
-    shape = shape_commit(facts(tombstones=tombstones), LIMITS, COSTS)
-    assert shape is not None and shape.deletes is deletes
+    assert choose_deletes(facts(tombstones=tombstones), LIMITS) is deletes
 
 
 def test_deletes_alone_leave_with_their_mark_however_many_they_are() -> None:
-    shape = shape_commit(facts(tombstones=11, live_rows=0, generations=1), LIMITS, COSTS)
-    assert shape is not None
-    assert (shape.join, shape.deletes) == (Join.SCAN, Deletes.SAME_COMMIT)
+    alone = facts(tombstones=11, live_rows=0, generations=1)
+    assert choose_deletes(alone, LIMITS) is Deletes.SAME_COMMIT
 
 
 def test_deletes_in_a_commit_of_rows_take_memory() -> None:
@@ -320,60 +315,31 @@ def test_deletes_in_a_commit_of_rows_take_memory() -> None:
     assert found == [548, 1_462, 5_000, 5_000]
     assert MergeLimits(memory_bytes_max=1).deletes_with_rows_max == 200
     small = MergeLimits(memory_bytes_max=400 * 2**20)
-    assert shape_commit(facts(tombstones=548), small, COSTS).deletes is Deletes.SAME_COMMIT
-    assert shape_commit(facts(tombstones=549), small, COSTS).deletes is Deletes.PASS_BEFORE
+    assert choose_deletes(facts(tombstones=548), small) is Deletes.SAME_COMMIT
+    assert choose_deletes(facts(tombstones=549), small) is Deletes.PASS_BEFORE
 
 
 def test_keys_that_the_base_holds_twice_are_deleted_before_which_is_no_guard() -> None:
     double = facts(double_keys=1, anchored_in_base=True)
-    shape = shape_commit(double, LIMITS, COSTS)
-    assert shape is not None and shape.deletes is Deletes.PASS_BEFORE
+    assert choose_deletes(double, LIMITS) is Deletes.PASS_BEFORE
     # The pass may take the anchor out of the base, and then a race for it goes unnoticed.
-    assert shape_commit(replace(double, key_types=("int8",)), LIMITS, COSTS) is None
-
-
-def test_the_join_is_chosen_by_cost() -> None:
-    large = facts(base_rows=BIG, key_indexed=True, generations=1, anchored_in_base=True)
-
-    def join(some: FoldFacts) -> Join:
-        shape = shape_commit(some, LIMITS, COSTS)
-        assert shape is not None and shape.reason
-        return shape.join
-
-    assert join(large) is Join.INDEX
-    assert join(replace(large, base_rows=1_000)) is Join.SCAN
-    assert join(replace(large, live_rows=10_000_000)) is Join.SCAN
-    assert join(replace(large, key_indexed=False)) is Join.SCAN
-    # Deleting by source in the same commit scans the key column anyway.
-    assert join(replace(large, tombstones=1)) is Join.SCAN
-    assert join(replace(large, tombstones=11)) is Join.INDEX
-    # Without an anchor in the base its commit would carry nothing that a race could be seen by.
-    assert join(replace(large, anchored_in_base=False)) is Join.SCAN
-
-
-def test_the_index_join_has_to_be_allowed() -> None:
-    large = facts(base_rows=BIG, key_indexed=True, anchored_in_base=True)
-    shape = shape_commit(large, LIMITS, JoinCosts())
-    assert shape is not None and shape.join is Join.SCAN
+    assert choose_deletes(replace(double, key_types=("int8",)), LIMITS) is None
 
 
 def test_one_generation_needs_no_anchor() -> None:
     alone = facts(generations=1, anchored=False, key_types=("bool",))
-    assert is_guarded(alone, Join.SCAN)
-    assert not is_guarded(alone, Join.INDEX)
+    assert is_guarded(alone)
 
 
-@pytest.mark.parametrize("join", Join)
-def test_an_anchor_in_the_base_guards_every_join(join: Join) -> None:
-    assert is_guarded(facts(anchored_in_base=True, key_types=("int8",)), join)
+def test_an_anchor_in_the_base_guards_every_type() -> None:
+    assert is_guarded(facts(anchored_in_base=True, key_types=("int8",)))
 
 
-def test_a_new_anchor_guards_the_scan_join_on_compared_types_only() -> None:
-    assert is_guarded(facts(), Join.SCAN)
-    assert not is_guarded(facts(), Join.INDEX)
-    assert not is_guarded(facts(anchored=False), Join.SCAN)
+def test_a_new_anchor_guards_compared_types_only() -> None:
+    assert is_guarded(facts())
+    assert not is_guarded(facts(anchored=False))
     for uncompared in ("int8", "uint8", "int16", "uint16", "bool"):
-        assert not is_guarded(facts(key_types=("int64", uncompared)), Join.SCAN)
+        assert not is_guarded(facts(key_types=("int64", uncompared)))
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint64", "string", "large_string", "binary"])
@@ -381,15 +347,9 @@ def test_compared_types(kind: str) -> None:
     assert new_keys_are_compared([kind])
 
 
-def test_a_fold_without_a_guard_has_no_shape() -> None:
-    assert shape_commit(facts(anchored=False), LIMITS, COSTS) is None
-    assert shape_commit(facts(key_types=("bool",)), LIMITS, COSTS) is None
-
-
-def test_the_cheaper_index_gives_way_when_only_the_scan_is_guarded() -> None:
-    shape = shape_commit(facts(base_rows=BIG, key_indexed=True), LIMITS, COSTS)
-    assert shape is not None and shape.join is Join.SCAN
-    assert "guard" in shape.reason
+def test_a_fold_without_a_guard_is_not_committed() -> None:
+    assert choose_deletes(facts(anchored=False), LIMITS) is None
+    assert choose_deletes(facts(key_types=("bool",)), LIMITS) is None
 
 
 @given(
@@ -400,19 +360,16 @@ def test_the_cheaper_index_gives_way_when_only_the_scan_is_guarded() -> None:
         tombstones=st.integers(0, 30),
         anchored=st.booleans(),
         anchored_in_base=st.booleans(),
-        base_rows=st.integers(0, 10**9),
         key_types=st.lists(st.sampled_from(["int64", "bool", "string"]), min_size=1).map(tuple),
-        key_indexed=st.booleans(),
     )
 )
-def test_no_shape_is_without_a_guard(some: FoldFacts) -> None:
-    shape = shape_commit(some, LIMITS, COSTS)
-    if shape is None:
-        assert not is_guarded(some, Join.SCAN)
+def test_nothing_is_committed_without_a_guard(some: FoldFacts) -> None:
+    deletes = choose_deletes(some, LIMITS)
+    assert (deletes is None) == (not is_guarded(some))
+    if deletes is None:
         assert some.generations > 1
     else:
-        assert is_guarded(some, shape.join)
-        assert (shape.deletes is Deletes.NONE) == (some.tombstones == 0)
+        assert (deletes is Deletes.NONE) == (some.tombstones == 0)
 
 
 # ---- lineage

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.jobs.merge.plan import JoinCosts, MergeLimits
+from memwal.jobs.merge.job import MergeUnit, report_shards, run_merge_unit
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.model import ShardId
 from memwal.ports import Engine
 from memwal.run.engines.pool import LocalEngine
@@ -71,18 +71,6 @@ def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequen
         limits=limits,
     )
     return report_shards(unit, run_merge_unit(unit)) if unit.shard_ids else ()
-
-
-def by_own_merger(costs: JoinCosts) -> Merge:
-    """Merge with costs that the jobs can't be given, shards side by side all the same."""
-
-    def merge(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardReport]:
-        def work(shard: ShardId) -> ShardReport:
-            return table.merger(limits=limits, costs=costs).run(shard, request)
-
-        return LocalEngine().run(work, claimed(table), lambda done: None)
-
-    return merge
 
 
 def claimed(table: Table) -> list[ShardId]:
@@ -204,11 +192,6 @@ def test_a_random_history_through_the_local_engine(tmp_path: Path, seed: int) ->
 @each_seed(6)
 def test_a_random_history_with_shared_commits(tmp_path: Path, seed: int) -> None:
     Story(tmp_path / "t", 4000 + seed, together).play()
-
-
-@each_seed(6)
-def test_a_random_history_with_the_index_join_where_it_may_be(tmp_path: Path, seed: int) -> None:
-    Story(tmp_path / "t", 1000 + seed, by_own_merger(builders.INDEX_FAVOURED)).play()
 
 
 @pytest.mark.nightly

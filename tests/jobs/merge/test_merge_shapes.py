@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from memwal.cli import app as cli_app
 from memwal.format import layout
-from memwal.jobs.merge.store import base_table as merge_table
-from memwal.jobs.merge.unit import open_merge_table
+from memwal.jobs.merge import store as merge_table
+from memwal.jobs.merge.job import open_merge_table
 from memwal.model import ShardId, ShardStatus
 from memwal.rows import fold
 from tests.support import builders
@@ -142,18 +142,16 @@ def test_a_large_generation_is_streamed(tmp_path: Path, sizes: dict[str, int]) -
     builders.check_merged(table)
 
 
-def test_the_base_is_not_searched_for_a_guard_that_nothing_asks_for(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(4), indexed=True)
+@pytest.mark.parametrize(("kind", "anchored"), [("int64", False), ("int8", True)])
+def test_the_base_is_searched_for_a_guard_only_where_it_matters(
+    tmp_path: Path, kind: str, anchored: bool
+) -> None:
+    table = builders.make_table(tmp_path / "t", kind, rows=range(4))
     (shard,) = table.shards
     table.flush(shard, Put([2, 11], 500))
     view = table.stores.views.shard(shard)
-    anchored = {
-        allowed: open_merge_table(table.stores, index_join_allowed=allowed)
-        .fold(view, shard, view.shards[0].pending)
-        .facts.anchored_in_base
-        for allowed in (True, False)
-    }
-    assert anchored == {True: True, False: False}
+    fold = open_merge_table(table.stores).fold(view, shard, view.shards[0].pending)
+    assert fold.facts.anchored_in_base is anchored
 
 
 # ---- schema drift

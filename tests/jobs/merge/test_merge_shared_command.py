@@ -13,10 +13,9 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import WorkerDied
 from memwal.format import layout
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.merge.job import MergeOptions, MergeUnit, report_shards, run_merge, run_merge_unit
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.run.tables import OpenTable
 from memwal.run.workers import cancel
 from tests.support import builders

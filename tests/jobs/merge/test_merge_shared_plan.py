@@ -10,17 +10,13 @@ from hypothesis import strategies as st
 
 from memwal.jobs.merge.plan import (
     SHARED_BYTES_MAX,
-    Deletes,
     FoldFacts,
-    Join,
-    JoinCosts,
     MergeLimits,
     NextCommit,
     choose_folds,
     choose_plans,
     group_shards,
     limit_bytes,
-    shape_shared,
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
@@ -161,14 +157,3 @@ def test_folds_that_are_left_out(fact: FoldFacts) -> None:
 def test_tombstones_are_counted_together() -> None:
     facts = {shard_id(n): replace(FACTS, tombstones=4_900) for n in range(3)}
     assert choose_folds(facts, LIMITS) == (shard_id(0), shard_id(1))
-
-
-def test_deletes_and_the_join() -> None:
-    allowed = JoinCosts(index_allowed=True, scan_seconds=1e9)
-    in_base = replace(FACTS, anchored_in_base=True)
-    shape = shape_shared([in_base, in_base], allowed)
-    assert (shape.join, shape.deletes) == (Join.INDEX, Deletes.NONE)
-    assert shape_shared([in_base, FACTS], allowed).join is Join.SCAN
-    assert shape_shared([in_base, in_base], JoinCosts()).join is Join.SCAN
-    deleting = shape_shared([in_base, replace(in_base, tombstones=1)], allowed)
-    assert (deleting.join, deleting.deletes) == (Join.SCAN, Deletes.SAME_COMMIT)

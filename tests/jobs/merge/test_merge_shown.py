@@ -6,8 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from memwal.jobs.merge.report import MergeTableReport, ShardReport
-from memwal.jobs.merge.show import show_table
+from memwal.jobs.merge.report import MergeTableReport, ShardReport, show_table
 
 
 def show(outcomes: list[str]) -> str:

@@ -15,15 +15,14 @@ import pytest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace, MemWalError, StoreUnavailable
-from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import CommitShape, Deletes, Join, JoinCosts, MergeLimits, shape_commit
+from memwal.jobs.merge import store as policy_merge
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.job import MergeOptions, open_merge_table, run_merge
+from memwal.jobs.merge.plan import Deletes, MergeLimits, choose_deletes
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.store import base_table as policy_merge
-from memwal.jobs.merge.store.base_table import LancePolicyFold
-from memwal.jobs.merge.unit import open_merge_table
+from memwal.jobs.merge.store import LancePolicyFold
 from memwal.jobs.status.job import run_status
 from memwal.model import ShardId
 from memwal.read import open_table
@@ -32,7 +31,7 @@ from memwal.rows import policy_operators
 from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
-from memwal.testing.tables import ManualTurns
+from memwal.testing.tables import ManualCommitQueue
 from tests.support.builders import KINDS, Table, hand_written, list_generations
 from tests.support.policy_tables import (
     PolicyTable,
@@ -264,7 +263,7 @@ def test_operands_that_others_merged_before_the_turn_are_not_counted_again(
             request = MergeRequest(until_generation=until)
             done.append(table.merger().run(table.shards[0], request))
 
-    merge = table.merge(turns=ManualTurns(meanwhile=meanwhile))
+    merge = table.merge(queue=ManualCommitQueue(meanwhile=meanwhile))
     assert [m.error for m in done] == [None]
     assert merge.commits == 2 - until
     assert table.base_rows() == truth
@@ -279,11 +278,11 @@ def test_a_fold_goes_with_the_version_of_its_view(tmp_path: Path) -> None:
     view = stores.views.shard(table.shards[0])
     _merge_one(table)
     fold = open_merge_table(stores).fold(view, table.shards[0], view.shards[0].pending)
-    shape = shape_commit(fold.facts, MergeLimits(), JoinCosts())
-    assert shape is not None
+    deletes = choose_deletes(fold.facts, MergeLimits())
+    assert deletes is not None
 
     with pytest.raises(LostRace):
-        fold.commit(shape, 2)
+        fold.commit(deletes, 2)
 
     table.merge()
     assert table.base_rows() == table.by_key(table.truth())
@@ -424,7 +423,7 @@ def test_a_fold_by_a_policy_that_went_meanwhile_is_made_anew(tmp_path: Path) -> 
     table.dataset.delete_config_keys([STORED_KEY])
 
     again = fold.rebase(stores.views.shard(shard))
-    again.commit(CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason=""), 1)
+    again.commit(Deletes.NONE, 1)
 
     assert not isinstance(again, policy_merge.LancePolicyFold)
     assert [row["n"] for row in table.base_rows().values()] == [6]  # as every read says by now
@@ -550,11 +549,11 @@ def test_a_longer_prefix_outlasts_a_failed_commit(
     commit = LancePolicyFold.commit
     marks: list[int] = []
 
-    def failing(fold: LancePolicyFold, shape: CommitShape, mark: int) -> CommitStats:
+    def failing(fold: LancePolicyFold, deletes: Deletes, mark: int) -> CommitStats:
         marks.append(mark)
         if len(marks) == 2:  # the first does not fit
             raise fault("not now")
-        return commit(fold, shape, mark)
+        return commit(fold, deletes, mark)
 
     monkeypatch.setattr(LancePolicyFold, "commit", failing)
 

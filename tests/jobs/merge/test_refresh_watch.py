@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

@@ -1,4 +1,4 @@
-"""Turns to commit: what a merge does about them, and those that a host's processes take."""
+"""CommitQueue to commit: what a merge does about them, and those that a host's processes take."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import lance
@@ -24,9 +22,9 @@ from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.store.commits import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
+from memwal.jobs.merge.store.commits import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostCommitQueue
 from memwal.testing import ManualClock
-from memwal.testing.tables import ManualTurns
+from memwal.testing.tables import ManualCommitQueue
 from tests.jobs.merge.merge_worlds import BASE, Fake, Where, where
 from tests.support.builders import Delete, Put
 
@@ -60,8 +58,8 @@ def once(work: Callable[[], object]) -> Callable[[], None]:
     return meanwhile
 
 
-def alone(table: Where, turns: ManualTurns, limits: MergeLimits = ONE_EACH) -> ShardReport:
-    return table.merger(turns=turns, limits=limits).run(table.shards[0], MergeRequest())
+def alone(table: Where, turns: ManualCommitQueue, limits: MergeLimits = ONE_EACH) -> ShardReport:
+    return table.merger(queue=turns, limits=limits).run(table.shards[0], MergeRequest())
 
 
 # ---- merges
@@ -71,7 +69,9 @@ def test_who_waited_commits_on_what_the_others_left(table: Where) -> None:
     """Without a look at it the commit would be refused: both insert, and one updates a row."""
     fill(table)
     table.flush(table.shards[1], Put([50], 3))
-    turns = ManualTurns(meanwhile=once(lambda: table.merger().run(table.shards[1], MergeRequest())))
+    turns = ManualCommitQueue(
+        meanwhile=once(lambda: table.merger().run(table.shards[1], MergeRequest()))
+    )
     merge = alone(table, turns)
     assert (merge.outcome, merge.commits, merge.conflicts) == ("done", 2, 0)
     assert (turns.turns, turns.losses) == (2, 0)
@@ -85,7 +85,7 @@ def test_a_prefix_that_others_merged_meanwhile_is_not_merged_again(
 ) -> None:
     fill(table)
     others = table.merger(limits=limits)
-    turns = ManualTurns(
+    turns = ManualCommitQueue(
         meanwhile=once(lambda: others.run(table.shards[0], MergeRequest(until_generation=until)))
     )
     merge = alone(table, turns, limits)
@@ -100,10 +100,10 @@ def test_a_prefix_that_others_merged_meanwhile_is_not_merged_again(
 def test_shards_that_share_look_again_as_well(table: Where, until: int) -> None:
     fill(table)
     one, other = table.shards
-    turns = ManualTurns(
+    turns = ManualCommitQueue(
         meanwhile=once(lambda: table.merger().run(one, MergeRequest(until_generation=until)))
     )
-    done = SharedMerger(single=table.merger(turns=turns)).run(table.shards, MergeRequest())
+    done = SharedMerger(single=table.merger(queue=turns)).run(table.shards, MergeRequest())
     assert [m.outcome for m in done] == ["done", "done"]
     assert turns.losses == 0
     assert table.numbers() == MERGED
@@ -122,8 +122,8 @@ def test_time_that_was_waited_is_not_held_against_a_commit(together: bool) -> No
             refused.append(step)
             raise LostRace("once")
 
-    turns = ManualTurns(meanwhile=lambda: table.table.clock.sleep(90))
-    merger = table.merger(turns=turns, limits=limits, steps=steps)
+    turns = ManualCommitQueue(meanwhile=lambda: table.table.clock.sleep(90))
+    merger = table.merger(queue=turns, limits=limits, steps=steps)
     if together:
         done = SharedMerger(single=merger).run(table.shards, MergeRequest())
     else:
@@ -142,40 +142,9 @@ def test_a_refused_commit_is_told(table: Where) -> None:
         if step == "commit" and not racing:
             racing.append(table.merger().run(table.shards[1], MergeRequest()))
 
-    turns = ManualTurns(held=False)
-    merge = table.merger(turns=turns, steps=steps).run(table.shards[0], MergeRequest())
+    turns = ManualCommitQueue(held=False)
+    merge = table.merger(queue=turns, steps=steps).run(table.shards[0], MergeRequest())
     assert (merge.outcome, merge.conflicts, turns.losses) == ("done", 1, 1)
-
-
-@dataclass
-class AskingTurns(ManualTurns):
-    """Asks each commit whether it inserts many."""
-
-    answers: list[bool] = field(default_factory=list)
-
-    @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        self.answers.append(inserts_many())
-        with super().turn(inserts_many) as held:
-            yield held
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize(("new", "old", "many"), [(200, 3, True), (199, 5, False), (0, 9, False)])
-def test_a_shared_commit_knows_whether_it_inserts_many(
-    tmp_path: Path, new: int, old: int, many: bool, held: bool
-) -> None:
-    table = where("local", tmp_path)
-    one, other = table.shards
-    table.flush(one, Put([*range(1000, 1000 + new // 2), *range(1, old)], 1))
-    table.flush(other, Put([*range(2000, 2000 + new - new // 2), 0], 1), Delete([old, 900]))
-    turns = AskingTurns(held=held)
-    merges = SharedMerger(single=table.merger(turns=turns)).run((one, other), MergeRequest())
-    assert turns.answers == [many]
-    assert [m.rows_inserted for m in merges] == [new // 2, new - new // 2]
-    assert [m.rows_updated for m in merges] == [old - 1, 1]
-    assert [m.rows_deleted for m in merges] == [0, 1]
 
 
 @pytest.mark.integration
@@ -206,27 +175,14 @@ def test_lance_refuses_the_second_of_two_commits_that_insert_many(
 # ---- a host's turns
 
 
-def host(folder: Path, clock: ManualClock | None = None, uri: str = "t") -> HostTurns:
-    return HostTurns(uri, clock or ManualClock(), folder=folder / "turns")
+def host(folder: Path, clock: ManualClock | None = None, uri: str = "t") -> HostCommitQueue:
+    return HostCommitQueue(uri, clock or ManualClock(), folder=folder / "turns")
 
 
 def test_nobody_waits_where_nobody_was_refused(tmp_path: Path) -> None:
     with host(tmp_path).turn() as held:
         assert not held
     assert list(tmp_path.iterdir()) == []
-
-
-def test_who_is_not_alone_and_inserts_many_waits_for_no_refusal(tmp_path: Path) -> None:
-    def told() -> bool:
-        raise AssertionError("it need not be known")
-
-    with host(tmp_path).turn(told) as held:
-        assert not held
-    turns = HostTurns("t", ManualClock(), alone=False, folder=tmp_path / "turns")
-    with turns.turn(lambda: False) as held:
-        assert not held
-    with turns.turn(lambda: True) as held:
-        assert held
 
 
 def test_turns_are_remembered_for_a_while(tmp_path: Path) -> None:
@@ -245,8 +201,8 @@ def test_turns_are_remembered_for_a_while(tmp_path: Path) -> None:
 def test_one_at_a_time(tmp_path: Path) -> None:
     """The second one begins when the first one has ended, also in one process."""
     waits, order = threading.Event(), []
-    first = HostTurns("t", SystemClock(), folder=tmp_path / "turns")
-    second = HostTurns("t", SystemClock(), waiting=waits.set, folder=tmp_path / "turns")
+    first = HostCommitQueue("t", SystemClock(), folder=tmp_path / "turns")
+    second = HostCommitQueue("t", SystemClock(), waiting=waits.set, folder=tmp_path / "turns")
     first.lost()
 
     def take() -> None:
@@ -264,12 +220,12 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
-    turns = HostTurns("t", SystemClock(), folder=tmp_path / "turns")
+    turns = HostCommitQueue("t", SystemClock(), folder=tmp_path / "turns")
     turns.lost()
     code = (
         "import sys, time; from pathlib import Path; from memwal.clock import SystemClock\n"
-        "from memwal.jobs.merge.store.commits import HostTurns\n"
-        "with HostTurns('t', SystemClock(), folder=Path(sys.argv[1])).turn() as held:\n"
+        "from memwal.jobs.merge.store.commits import HostCommitQueue\n"
+        "with HostCommitQueue('t', SystemClock(), folder=Path(sys.argv[1])).turn() as held:\n"
         "    print(held, flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(
@@ -285,7 +241,9 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
             holder.kill()
             holder.wait(60)
 
-    with HostTurns("t", SystemClock(), waiting=kill, folder=tmp_path / "turns").turn() as held:
+    with HostCommitQueue(
+        "t", SystemClock(), waiting=kill, folder=tmp_path / "turns"
+    ).turn() as held:
         assert held
     assert waited == [True]
 
@@ -305,7 +263,7 @@ def test_who_is_cancelled_waits_no_longer(tmp_path: Path) -> None:
         raise StandDown("cancelled")
 
     host(tmp_path, clock).lost()
-    waiting = HostTurns("t", clock, waiting=cancelled, folder=tmp_path / "turns")
+    waiting = HostCommitQueue("t", clock, waiting=cancelled, folder=tmp_path / "turns")
     with host(tmp_path, clock).turn(), pytest.raises(StandDown), waiting.turn():
         pytest.fail("it was not its turn")
     with waiting.turn() as held:
@@ -370,25 +328,25 @@ def test_where_there_is_no_temporary_folder_there_are_no_turns(
         raise FileNotFoundError("no usable temporary directory")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    turns = HostTurns("t", ManualClock())
+    turns = HostCommitQueue("t", ManualClock())
     turns.lost()
     with turns.turn() as held:
         assert not held
 
 
 def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> None:
-    HostTurns("t", SystemClock(), folder=tmp_path / "turns").lost()
+    HostCommitQueue("t", SystemClock(), folder=tmp_path / "turns").lost()
     code = (
         "import os, signal, sys; from pathlib import Path; from memwal.clock import SystemClock\n"
-        "from memwal.jobs.merge.store.commits import HostTurns\n"
-        "turns = HostTurns('t', SystemClock(), folder=Path(sys.argv[1]))\n"
+        "from memwal.jobs.merge.store.commits import HostCommitQueue\n"
+        "turns = HostCommitQueue('t', SystemClock(), folder=Path(sys.argv[1]))\n"
         "with turns.turn():\n"
         "    child = os.fork()\n"
         "    if not child:\n"
         "        signal.pause()\n"
         "def told():\n"
         "    raise SystemExit('it is still locked')\n"
-        "again = HostTurns('t', SystemClock(), waiting=told, folder=Path(sys.argv[1]))\n"
+        "again = HostCommitQueue('t', SystemClock(), waiting=told, folder=Path(sys.argv[1]))\n"
         "try:\n"
         "    with again.turn() as held:\n"
         "        print(held)\n"
@@ -399,11 +357,3 @@ def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) ->
     words = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "turns")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
-
-
-def test_old_files_are_taken_away(tmp_path: Path) -> None:
-    clock = ManualClock()
-    host(tmp_path, clock, uri="old").lost()
-    clock.advance(90_000)
-    host(tmp_path, clock, uri="new").lost()
-    assert len(list((tmp_path / "turns").iterdir())) == 1

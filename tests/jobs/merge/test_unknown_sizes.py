@@ -13,9 +13,9 @@ import pytest
 
 from memwal.cli import main
 from memwal.format import layout
+from memwal.jobs.merge.job import open_merge_table
 from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId
 from memwal.run.engines.choice import JVM_SECONDS, LOCAL_BYTES_PER_SECOND
 from memwal.store.tables.datasets import LanceTables
@@ -102,9 +102,9 @@ def test_a_merge_groups_them_and_needs_no_jvm(table: Table, run: Run) -> None:
     forget_sizes(table)
     as_full = GENERATIONS * MergeLimits().bytes_per_commit_max
     assert as_full / LOCAL_BYTES_PER_SECOND > JVM_SECONDS, "which would start one"
-    planned = run("merge", "--dry-run")["shards"][0]["planned"]
-    (commit,) = planned["commits"]
-    assert (commit["generations"], planned["physical_rows"]) == (GENERATIONS, GENERATIONS * ROWS)
+    shard = run("merge", "--dry-run")["shards"][0]
+    assert (shard["generations"], shard["commits"]) == (GENERATIONS, 1)
+    assert shard["planned"]["physical_rows"] == GENERATIONS * ROWS
     report = run("merge")
     assert report["engine"]["name"] == "local"
     assert [s["commits"] for s in report["shards"]] == [1]

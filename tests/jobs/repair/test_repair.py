@@ -22,9 +22,8 @@ from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
 from memwal.jobs.repair.model import Damage, PutManifest
-from memwal.jobs.repair.report import RepairTableReport, report_repair
-from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredHands
+from memwal.jobs.repair.report import RepairRequest, RepairTableReport, report_repair
+from memwal.jobs.repair.store import StoredRepair
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import Check
 from memwal.model import ShardManifest
@@ -225,7 +224,7 @@ def test_manifests_far_below_what_a_checkpoint_was_made_of(table: Table) -> None
     for version in range(latest.version + 1, 131):
         path = Path(table.uri, layout.shard_manifest_path(shard, version))
         path.write_bytes(layout.encode_stopper(1))
-    hands_of(table).do(PutManifest(manifest=replace(latest, version=131)))
+    repair_of(table).apply(PutManifest(manifest=replace(latest, version=131)))
     memwal.open_table(table.uri).checkpoint("one")
     for path in manifest_files(table, shard):
         if path not in files[len(files) - 3 :]:
@@ -516,19 +515,19 @@ def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None
         assert read(table) == table.truth(), taken[stop]
 
 
-def hands_of(table: Table) -> StoredHands:
-    return StoredHands(stores=table.stores, run_id="a" * 32, refresh=lambda: None)
+def repair_of(table: Table) -> StoredRepair:
+    return StoredRepair(stores=table.stores, run_id="a" * 32, refresh=lambda: None)
 
 
 def test_what_changed_since_it_was_judged_is_left(table: Table) -> None:
     path = layout.TABLE_HINT
     before = Path(table.uri, path).read_bytes()
     with pytest.raises(LostRace, match="was written meanwhile"):
-        hands_of(table).quarantine(path, digest_of(b"other"))
+        repair_of(table).quarantine(path, digest_of(b"other"))
     with pytest.raises(LostRace, match="is gone meanwhile"):
-        hands_of(table).quarantine("data/nothing", digest_of(b""))
-    hands_of(table).quarantine(path, digest_of(before))
-    hands_of(table).quarantine(path, digest_of(before))
+        repair_of(table).quarantine("data/nothing", digest_of(b""))
+    repair_of(table).quarantine(path, digest_of(before))
+    repair_of(table).quarantine(path, digest_of(before))
     kept = Path(table.uri, layout.quarantine_path("a" * 32, path))
     assert kept.read_bytes() == before
 
@@ -536,12 +535,12 @@ def test_what_changed_since_it_was_judged_is_left(table: Table) -> None:
 def test_a_manifest_that_somebody_else_wrote_first(table: Table) -> None:
     newest = table.stores.shard_manifests.latest(table.shards[0])
     assert newest is not None
-    hands_of(table).do(PutManifest(manifest=newest))  # our own, whose reply was lost
+    repair_of(table).apply(PutManifest(manifest=newest))  # our own, whose reply was lost
     other = ShardManifest(
         shard_id=newest.shard_id, version=newest.version, writer_epoch=9, current_generation=9
     )
     with pytest.raises(LostRace, match="was written by someone else"):
-        hands_of(table).do(PutManifest(manifest=other))
+        repair_of(table).apply(PutManifest(manifest=other))
 
 
 def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
@@ -549,7 +548,7 @@ def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
     run = TableRepair(
         uri=ground.uri,
         look=lambda: pytest.fail("no look is needed"),
-        hands=hands_of(ground),
+        store=repair_of(ground),
         take_lease=lambda: None,
         before_commit=lambda: None,
         confirm=lambda damages: True,

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from memwal.format.replay import WalEntry
-from memwal.jobs.repair.kinds import hint, progress, shard_manifest
 from memwal.jobs.repair.model import (
     Damage,
     Evidence,
@@ -19,7 +18,7 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     StoredManifests,
 )
-from memwal.jobs.repair.plan import OTHER, find_damage
+from memwal.jobs.repair.plan import OTHER, find_damage, find_hints, find_manifests, find_progress
 from memwal.jobs.verify.plan import Check, Hint
 from memwal.model import (
     FlushedGeneration,
@@ -106,7 +105,7 @@ def manifest_put(damage: Damage) -> PutManifest:
 
 
 def test_a_lost_manifest_is_followed_by_one_with_a_higher_epoch() -> None:
-    (damage,) = shard_manifest.find(make_evidence(lost_newest()))
+    (damage,) = find_manifests(make_evidence(lost_newest()))
     assert (damage.fences, damage.lost) == (True, ())
     *stoppers, put, flush = damage.effects
     assert isinstance(put, PutManifest) and isinstance(flush, Flush)
@@ -121,7 +120,7 @@ def test_a_lost_manifest_is_followed_by_one_with_a_higher_epoch() -> None:
 @pytest.mark.parametrize(("hint", "named", "version"), [(6, 131, 132), (50_000, 5, 6)])
 def test_a_manifest_goes_above_what_was_recorded(hint: int, named: int, version: int) -> None:
     """A hint that is far off is not what a writer came to: no name is taken for it."""
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(hint=hint, named_version=named)))
+    (damage,) = find_manifests(make_evidence(lost_newest(hint=hint, named_version=named)))
     assert manifest_put(damage).manifest.version == version
     taken = [e.version for e in damage.effects if isinstance(e, PutStopper)]
     assert taken == list(range(5, version))
@@ -140,33 +139,33 @@ def test_a_manifest_goes_above_what_was_recorded(hint: int, named: int, version:
 def test_a_shard_is_not_set_back_to_less_than_it_had(
     entries: tuple[WalEntry, ...], lost: str
 ) -> None:
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries)))
+    (damage,) = find_manifests(make_evidence(lost_newest(entries=entries)))
     assert damage.effects == () and any(lost in text for text in damage.lost)
 
 
 def test_a_shard_whose_manifest_saw_more_of_the_wal_is_not_set_back() -> None:
     base = replace(manifest(4, 1, replay=2), wal_entry_position_last_seen=9)
     found = lost_newest(manifests=StoredManifests(readable={4: base}))
-    (damage,) = shard_manifest.find(make_evidence(found))
+    (damage,) = find_manifests(make_evidence(found))
     assert damage.effects == () and damage.lost
 
 
 def test_entries_that_name_no_generation_are_not_shared_out() -> None:
     entries = (entry(1, 1), entry(2, 1), entry(3, None), entry(4, None))
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries)))
+    (damage,) = find_manifests(make_evidence(lost_newest(entries=entries)))
     assert damage.effects
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries, merged=2)))
+    (damage,) = find_manifests(make_evidence(lost_newest(entries=entries, merged=2)))
     assert damage.effects == () and "don't say to which generation" in damage.lost[0]
 
 
 def test_no_manifest_that_can_be_read_is_no_base() -> None:
     manifests = StoredManifests(damaged={3: "torn"})
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(manifests=manifests)))
+    (damage,) = find_manifests(make_evidence(lost_newest(manifests=manifests)))
     assert damage.effects == () and "generations 0badcafe_gen_1" in damage.lost[0]
 
 
 def test_generations_that_are_merged_are_not_replayed() -> None:
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(merged=2), merged=2))
+    (damage,) = find_manifests(make_evidence(lost_newest(merged=2), merged=2))
     put = manifest_put(damage)
     assert put.manifest.current_generation == 3
     assert damage.effects[-1] == put  # nothing is left to be flushed
@@ -175,7 +174,7 @@ def test_generations_that_are_merged_are_not_replayed() -> None:
 def test_a_sealed_shard_is_not_claimed() -> None:
     base = replace(manifest(4, 1, replay=2), status=ShardStatus.SEALED)
     shard = lost_newest(manifests=StoredManifests(readable={4: base}))
-    (damage,) = shard_manifest.find(make_evidence(shard))
+    (damage,) = find_manifests(make_evidence(shard))
     put = manifest_put(damage)
     assert damage.effects[-1] == put
     assert put.manifest.status is ShardStatus.SEALED
@@ -183,31 +182,31 @@ def test_a_sealed_shard_is_not_claimed() -> None:
 
 def test_a_clone_is_no_damage() -> None:
     shard = lost_newest(newer=(), hint=4)
-    (damage,) = shard_manifest.find(make_evidence(shard))
+    (damage,) = find_manifests(make_evidence(shard))
     assert not damage.effects
 
 
 def test_progress_is_raised_only_if_nothing_built_on_it() -> None:
     versions = [make_version(v, merged) for v, merged in ((1, 3), (2, 1), (3, 1), (5, 1))]
-    (damage,) = progress.find(make_evidence(history=tuple(versions), merged=1))
+    (damage,) = find_progress(make_evidence(history=tuple(versions), merged=1))
     assert damage.effects == (RaiseProgress(version=5, merged={SHARD: 3}),)
     versions[2] = make_version(3, 2)
     versions[3] = make_version(5, 2)
-    (damage,) = progress.find(make_evidence(history=tuple(versions), merged=2))
+    (damage,) = find_progress(make_evidence(history=tuple(versions), merged=2))
     assert not damage.effects
     expired = [make_version(v, merged) for v, merged in ((1, 3), (3, 1))]
-    (damage,) = progress.find(make_evidence(history=tuple(expired), merged=1))
+    (damage,) = find_progress(make_evidence(history=tuple(expired), merged=1))
     assert not damage.effects
     turned = make_evidence(history=tuple(versions), rewound=frozenset({2}), merged=2)
-    assert list(progress.find(turned)) == []
+    assert list(find_progress(turned)) == []
 
 
 def test_a_hint_beyond_a_version_from_which_a_commit_began() -> None:
     found = Hint(path="h", shard_id=None, found=9, newest=5)
     evidence = make_evidence(hints=(found,), digests={"h": "0"})
-    (damage,) = hint.find(evidence)
+    (damage,) = find_hints(evidence)
     assert damage.effects
-    (damage,) = hint.find(replace(evidence, committed=frozenset({5})))
+    (damage,) = find_hints(replace(evidence, committed=frozenset({5})))
     assert not damage.effects and damage.lost
 
 

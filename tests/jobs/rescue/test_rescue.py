@@ -18,8 +18,13 @@ from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueMark, ShardRescue, SignOfLife
-from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+from memwal.jobs.rescue.plan import (
+    RescueMark,
+    RescueShardReport,
+    RescueTableReport,
+    ShardRescue,
+    SignOfLife,
+)
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus
@@ -27,6 +32,7 @@ from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.fencing import claim_epoch
 from tests.support.nursery import killed, start
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
@@ -402,7 +408,7 @@ def test_a_rescue_killed_between_its_epoch_and_its_sentinel(table: Table) -> Non
     (shard,) = table.shards
     age(table)
     assert killed(rescue_and_die, table.uri, "claim")
-    table.stores.shard_manifests.claim(shard)
+    claim_epoch(table.stores.shard_manifests, shard)
     _, found = rescued(table)
     assert (found.outcome, found.writer_epoch_before, found.writer_epoch_after) == ("done", 3, 4)
     check_all_there(table)
@@ -458,23 +464,6 @@ def test_lance_s_words_are_told_apart(table: Table) -> None:
         claim()
 
 
-class Claimed:
-    """A claimed shard whose flush says something else than it does."""
-
-    def __init__(self, inner: Any, *, flushes: bool, error: StoreUnavailable | None) -> None:
-        self._inner, self._flushes, self._error = inner, flushes, error
-
-    @property
-    def rows(self) -> int:
-        return int(self._inner.rows)
-
-    def flush(self) -> None:
-        if self._flushes:
-            self._inner.flush()
-        if self._error is not None:
-            raise self._error
-
-
 @pytest.mark.parametrize("flushes", [True, False])
 @pytest.mark.parametrize("error", [None, StoreUnavailable("no reply")])
 def test_a_flush_is_believed_only_when_it_shows(
@@ -486,7 +475,15 @@ def test_a_flush_is_believed_only_when_it_shows(
 
     class Writers(LanceShardWriters):
         def claim(self, *arguments: Any, **limits: Any) -> Any:
-            return Claimed(super().claim(*arguments, **limits), flushes=flushes, error=error)
+            claimed = super().claim(*arguments, **limits)
+
+            def flush() -> None:
+                if flushes:
+                    claimed()
+                if error is not None:
+                    raise error
+
+            return flush
 
     rescuer = ShardRescuer(
         wal=StoredShardWal(stores.objects), writers=Writers(stores.tables), clock=stores.clock

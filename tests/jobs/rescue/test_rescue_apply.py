@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -9,8 +10,7 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, StoredShardFile
-from memwal.jobs.rescue.report import RescueShardReport
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, RescueShardReport, StoredShardFile
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.testing import ManualClock
@@ -30,7 +30,7 @@ FLUSHED = replace(
 
 @dataclass
 class FakeShard:
-    """The ShardWal, ShardWriters and ClaimedShard ports in one. `log` is what was done."""
+    """The ShardWal and ShardWriters ports in one. `log` is what was done."""
 
     clock: ManualClock
     idle_seconds: float = 900.0
@@ -38,7 +38,6 @@ class FakeShard:
     manifest: ShardManifest = EMPTY
     flushes: bool = True
     error: MemWalError | None = None
-    rows: int = 0
     log: list[str] = field(default_factory=list)
 
     @property
@@ -64,9 +63,9 @@ class FakeShard:
     def unmark(self, shard_id: ShardId) -> None:
         self.log.append("unmark")
 
-    def claim(self, shard_id: ShardId, **bounds: int) -> FakeShard:
+    def claim(self, shard_id: ShardId, **bounds: int) -> Callable[[], None]:
         self.log.append("claim")
-        return self
+        return self.flush
 
     def flush(self) -> None:
         self.log.append("flush")

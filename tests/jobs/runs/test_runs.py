@@ -62,7 +62,7 @@ def options(table: Table, kind: Callable[..., Any] = RunOptions, **more: Any) ->
 
 
 def test_every_job_leaves_one_and_says_what_it_did(table: Table) -> None:
-    report = read_document("maintain", table.uri, "--compaction", *SHORT)
+    report = read_document("maintain", table.uri, "--compaction", "always", *SHORT)
     assert report["outcome"] == "done"
     found = records(table)
     assert [r.job for r in reversed(found)] == [
@@ -139,7 +139,10 @@ def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
 
 
 def test_dry_runs_and_those_that_get_no_lease_leave_none(table: Table) -> None:
-    assert run_here("maintain", table.uri, "--dry-run", "--compaction", *SHORT).returncode == 0
+    assert (
+        run_here("maintain", table.uri, "--dry-run", "--compaction", "always", *SHORT).returncode
+        == 0
+    )
     assert not (Path(table.uri) / layout.RUNS).exists()
     StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
     assert run_here("merge", table.uri).returncode == 4

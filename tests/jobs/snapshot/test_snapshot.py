@@ -11,12 +11,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from memwal.errors import LeaseHeld, Refused, StoreUnavailable
+from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.snapshot import job as snapshot_job
-from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
-from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.jobs.snapshot.store import ManifestsUnit, snapshot_schema, to_lance_bytes, to_table
+from memwal.jobs.snapshot.plan import (
+    SnapshotLimits,
+    SnapshotTableReport,
+    Storage,
+    collect_manifests,
+    resolve_specs,
+)
+from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -25,15 +29,12 @@ from memwal.model import (
     ShardManifest,
     ShardSpec,
 )
-from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import encode_value
 from memwal.store.records.lease import StoredLeases
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
-from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
-from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 from tests.support.views import make_state, make_view
 
@@ -206,22 +207,6 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
     assert refresh(table).outcome == "nothing_to_do"
 
 
-@pytest.mark.nightly
-def test_very_many_shards_are_read_by_units(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", rows=range(3), shards=0)
-    manifests = table.stores.shard_manifests
-    many = SnapshotLimits().fanned_out_shards_min
-    ids = [ShardId(str(uuid.UUID(int=n, version=4))) for n in range(many)]
-    for shard in ids:
-        manifests.commit(
-            None, ShardManifest(shard_id=shard, version=1, writer_epoch=1, current_generation=1)
-        )
-    code, report = run_command("snapshot", table.uri, "--engine", "local")
-    (found,) = report["tables"]
-    assert (code, found["storage"], found["num_shards"]) == (0, "external", len(ids))
-    assert stored_rows(table) == manifest_rows(table)
-
-
 def run_command(*arguments: str) -> tuple[int, dict]:
     done = run_memwal(*arguments, "--json")
     return done.returncode, json.loads(done.stdout)
@@ -354,24 +339,3 @@ def test_the_command(tmp_path: Path) -> None:
     assert (code, broken["tables"][0]["lease"]["state"]) == (0, "broken")
     code, merged = run_command("merge", table.uri)
     assert (code, merged["outcome"]) == (0, "done")
-
-
-def test_one_table_that_can_t_be_reached_fails_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With very many shards, whose manifests are read on the engine."""
-    away, there = small_table(tmp_path / "away"), small_table(tmp_path / "there")
-    read = snapshot_job.run_manifests_unit
-
-    def reached(unit: ManifestsUnit) -> object:
-        if unit.uri == away.uri:
-            raise StoreUnavailable(f"{unit.uri} is away")
-        return read(unit)
-
-    monkeypatch.setattr(snapshot_job, "LIMITS", SnapshotLimits(fanned_out_shards_min=1))
-    monkeypatch.setattr(snapshot_job, "run_manifests_unit", reached)
-    options = RunOptions(tables=[resolved(away), resolved(there)], engine="local")
-    report = snapshot_job.run_snapshot(options, Quiet())
-    assert report.exit_code == 6
-    assert [(t.outcome, t.exit_code) for t in report.tables] == [("failed", 1), ("done", 0)]
-    assert there.stores.views.mem_wal(int(there.dataset.version)).num_shards == 2

@@ -17,16 +17,16 @@ from memwal.errors import (
     Refused,
     StoreUnavailable,
 )
-from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
+from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
+    SnapshotTableReport,
     Storage,
     Stored,
     choose_storage,
     collect_manifests,
     find_lowered,
 )
-from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardView, TableView
 from memwal.testing import ManualClock
 from tests.support.views import make_manifest, make_state, make_view
@@ -79,15 +79,12 @@ class FakeTable:
     def view(self) -> TableView:
         return self.table()
 
-    def table(self, *, read_shards: Callable[..., Any] | None = None) -> TableView:
+    def table(self) -> TableView:
         version = len(self.progress)
         state = make_state(merged=self.progress[-1], num_shards=1 if self.snapshot else 0)
-        found = (read_shards or self.read_shards)([A, *self.others])
+        found = [make_manifest(shard) for shard in (A, *self.others)]
         shards = [ShardView(manifest=m, merged_generation=0) for m in found]
         return make_view(*shards, state=state, version=version)
-
-    def read_shards(self, shards: Sequence[ShardId]) -> list[ShardManifest]:
-        return [make_manifest(shard) for shard in shards]
 
     def table_version(self) -> int:
         return len(self.progress)
@@ -460,21 +457,3 @@ def test_what_writes_nothing_takes_no_lease(table: FakeTable) -> None:
     assert (table.commits, asked) == ([], [])
     refresh(table, **lease)
     assert (refresh(table, **lease).outcome, asked) == ("nothing_to_do", ["lease"])
-
-
-@pytest.mark.parametrize("number", [3, 4, 7, 8])
-def test_the_manifests_of_many_shards_are_read_in_groups(table: FakeTable, number: int) -> None:
-    groups_read: list[int] = []
-    table.others = [ShardId(f"{n:08}-0000-4000-8000-000000000000") for n in range(number)]
-
-    def read_groups(groups: Sequence[Sequence[ShardId]]) -> list[list[ShardManifest]]:
-        groups_read.extend(map(len, groups))
-        return [[make_manifest(shard) for shard in group] for group in groups]
-
-    limits = SnapshotLimits(fanned_out_shards_min=4, shards_per_unit_max=3)
-    view = read_view(table, read_groups, limits)  # type: ignore[arg-type]
-    assert [s.shard_id for s in view.shards] == [A, *table.others]
-    assert groups_read == {3: [3, 1], 4: [3, 2], 7: [3, 3, 2], 8: [3, 3, 3]}[number]
-    groups_read.clear()
-    assert read_view(table, read_groups, SnapshotLimits()) == view  # type: ignore[arg-type]
-    assert groups_read == []

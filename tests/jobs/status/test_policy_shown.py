@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.inspect.job import run_inspect
+from memwal.jobs.inspect import run_inspect
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
 from memwal.rows.policy import STORED_KEY, make_policy

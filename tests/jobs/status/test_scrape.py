@@ -42,7 +42,6 @@ def test_what_a_watch_knows_beyond_a_status_needs_attention() -> None:
         "oldest_unindexed_seconds": 90.0,
         "freshness_target_seconds": 60.0,
         "lease_held_seconds": 7.0,
-        "queue_place": 2.0,
     }
     samples = [Sample(f"memwal_{name}", {"table": "t"}, n) for name, n in values.items()]
     reason = {"table": "t", "reason": "NotATable"}
@@ -52,7 +51,6 @@ def test_what_a_watch_knows_beyond_a_status_needs_attention() -> None:
         "not looked at yet",
         "late: 1.5 m behind, of 1.0 m",
         "another run has held the lease for 7 s",
-        "waits for a worker, as number 2",
     ]
     assert found.oldest_pending_seconds == 5.0
 

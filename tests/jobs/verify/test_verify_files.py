@@ -15,7 +15,7 @@ import pytest
 import memwal
 from memwal.errors import Corruption, Missing, Refused, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.verify.checks import TableChecks, find_newer_manifests, make_checks
+from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
 from memwal.jobs.verify.plan import Hint, check_hints
 from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
@@ -23,10 +23,8 @@ from memwal.ports import Objects
 from memwal.read.plan.request import Moment
 from memwal.read.store import faults
 from memwal.run.progress import SILENT
-from memwal.store.shards.manifests import ShardManifests
-from memwal.store.shards.wal import WalEntries
+from memwal.run.stores import Stores
 from memwal.store.tables.lance_calls import Says, says
-from memwal.store.tables.manifests import TableManifests
 from memwal.testing.objects import Fault, FaultyObjects
 from tests.support import wal_tables
 from tests.support.builders import Delete, Put, Table, make_table, unlist_generation
@@ -169,11 +167,11 @@ def test_a_store_that_is_away_is_no_damage(table: Table) -> None:
     memwal.open_table(table.uri, engine="local").checkpoint("kept")
     view = table.stores.views.table()
     objects = FaultyObjects(table.stores.objects)
-    make_checks(TableChecks(facts_of(table, objects), view, []).list_steps(), SILENT)
+    make_checks(list_checks(StoredFacts(stores_over(table, objects), view)), SILENT)
     for operation, path in sorted(set(objects.calls)):
         away = Fault(operation=operation, path=path, nth=None, error=StoreUnavailable("away"))
-        facts = facts_of(table, FaultyObjects(table.stores.objects, away))
-        checks = make_checks(TableChecks(facts, view, []).list_steps(), SILENT)
+        stores = stores_over(table, FaultyObjects(table.stores.objects, away))
+        checks = make_checks(list_checks(StoredFacts(stores, view)), SILENT)
         assert not [check for check in checks if check.ok is False], (operation, path)
         if any(check.error for check in checks):
             report = report_checks("t", 1, checks, ())
@@ -237,32 +235,25 @@ def test_a_schema_that_lance_panics_over(table: Table) -> None:
             look()
 
 
-def facts_of(table: Table, objects: Objects) -> StoredFacts:
-    """The facts of a table, whose objects are read through these."""
-    stores = table.stores
-    return StoredFacts(
-        objects=objects,
-        tables=stores.tables,
-        views=stores.views,
-        manifests=TableManifests(objects),
-        wal=WalEntries(objects),
-        shard_manifests=ShardManifests(objects),
-        clock=stores.clock,
-    )
+def stores_over(table: Table, objects: Objects) -> Stores:
+    """The stores of a table, whose objects are read through these."""
+    stores = replace(table.stores)
+    vars(stores)["objects"] = objects
+    return stores
 
 
 def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
     """A view is older than the hints that are read after it."""
     stores = table.stores
-    facts = facts_of(table, stores.objects)
     view = stores.views.table()
-    wals = {shard: facts.read_wal(shard) for shard in table.shards}
+    facts = StoredFacts(stores, view)
+    assert all(facts.read_wal(shard) for shard in table.shards)
     table.flush(table.shards[0], Put([50], 7))
     table.merge_all()
-    hints = facts.read_hints(view)
+    hints = facts.hints
     assert len(hints) == 2 and check_hints(hints).ok
     assert facts.has_moved(view.shards[0].manifest)
-    newer = find_newer_manifests(facts, view, facts.read_hints(view), {}, wals)
+    newer = find_newer_manifests(facts, hints, {})
     assert newer == {}
     assert check_hints([replace(hint, newest=hint.newest - 1) for hint in hints]).ok is False
     assert not check_hints([Hint(path="x", shard_id=None, found=None, newest=1)]).ok

@@ -18,7 +18,7 @@ from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.watch.plan import Look
+from memwal.jobs.watch.plan import TableLook
 from memwal.jobs.watch.store import StoredLooks, find_latest
 from memwal.model import Cursor, FlushedGeneration, ShardId, StoredFile
 from memwal.ports import Objects
@@ -53,7 +53,7 @@ def merge(table: Table, shard: ShardId) -> None:
     assert table.merger().run(shard, MergeRequest()).error is None
 
 
-def pending(look: Look) -> dict[str, list[int]]:
+def pending(look: TableLook) -> dict[str, list[int]]:
     return {s.shard_id: [g.generation for g in s.pending] for s in look.view.shards}
 
 
@@ -95,7 +95,7 @@ class Watched:
         for position in range(100, 200):
             self.bucket.objects[layout.wal_entry_path(TWO, position)] = (b"", 1)
 
-    def look(self) -> Look:
+    def look(self) -> TableLook:
         return self.looks.look(resolve("/watched"))
 
 
@@ -122,7 +122,7 @@ def test_a_look_costs_what_changed(address: Address) -> None:
     looks, resolved = StoredLooks(), resolve(address.uri, address.storage_options)
     on_s3 = table.stores.objects.page_objects > 0
 
-    def look(wanted: dict[str, int], *, changed: bool) -> Look:
+    def look(wanted: dict[str, int], *, changed: bool) -> TableLook:
         found = looks.look(resolved)
         assert found.changed == changed
         if on_s3:

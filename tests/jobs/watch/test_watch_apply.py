@@ -215,23 +215,6 @@ def test_long_upkeep_never_holds_up_another_table() -> None:
     assert {work.table for _, work in world.rounds if work.has_upkeep} == set(names)
 
 
-def test_it_explains_whose_turn_is_before() -> None:
-    world = World(tables={n: FakeTable(name=n) for n in ("a", "b", "idle", "sealed")})
-    world.tables["sealed"].sealed = {SHARD}
-    for name, ago in (("a", 100.0), ("b", 200.0), ("sealed", 50.0)):
-        world.tables[name].flush(world.clock, ago=ago)
-    watch = world.watch(60.0, acts=False, once=True)
-    world.run(watch, 10.0)
-    held = {"idle": "merge of me holds"}
-    watch.explain(lambda watched: held.get(watched.resolved.name))
-    found = {name: world.told("explain", name)[0]["waits_for"] for name in world.tables}
-    assert found["b"] == []
-    assert found["a"] == ["a worker; before it: b"]
-    assert found["idle"][1] == "the lease, which merge of me holds"
-    assert "SEALED" in found["sealed"][0]
-    assert world.rounds == []
-
-
 def test_what_nobody_collects_is_told_once_a_day() -> None:
     world, table = one()
     watch = world.watch(600.0, limits={"upkeep_seconds": {"garbage": 100.0}}, collects=False)

@@ -12,13 +12,12 @@ from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
-from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
+from memwal.jobs.watch.plan import Generation, Round, TableLook, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableState
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.testing.objects import ManualClock
-from tests.jobs.watch.worlds import FakeTable, World
 from tests.support.views import make_shard, make_state, make_version, make_view
 
 A, B = ShardId("a"), ShardId("b")
@@ -53,13 +52,13 @@ def look(
     *,
     at: float = 100.0,
     flushed: Mapping[Generation, float] | None = None,
-) -> Look:
+) -> TableLook:
     """Generation n was flushed at second n unless `flushed` says otherwise; committed `at`."""
     state = make_state(merged=merged, index_catchup={} if indexed is None else {"i": indexed})
     version = make_version(state, *([] if indexed is None else ["i"]))
     shards = [make_shard(s, g, merged=merged.get(s, 0)) for s, g in listed.items()]
     times = flushed or {(s, g): float(g) for s, many in listed.items() for g in many}
-    return Look(
+    return TableLook(
         view=make_view(
             *shards, state=state, manifest=replace(version, timestamp_nanos=int(at * SECOND))
         ),
@@ -69,7 +68,7 @@ def look(
     )
 
 
-def told(*looks: Look) -> list[list[tuple[Stage, float]]]:
+def told(*looks: TableLook) -> list[list[tuple[Stage, float]]]:
     progress: Reached | None = None
     found = []
     for each in looks:
@@ -129,7 +128,7 @@ def observer(kept: Kept, clock: ManualClock) -> WatchMetrics:
     return WatchMetrics(metrics=kept, clock=clock)
 
 
-def observe(observer: WatchMetrics, found: Look) -> None:
+def observe(observer: WatchMetrics, found: TableLook) -> None:
     clock = observer.clock
     lag = assess(
         "t", found, Target(freshness_seconds=60), None,
@@ -226,21 +225,3 @@ def test_a_table_that_no_look_has_succeeded_on_is_shown_as_never_seen(
     observer.forgot("u")
     observer.turn(["t"])
     assert list(kept.states) == ["t"]
-
-
-def test_rows_and_places_in_the_queue_are_of_each_table() -> None:
-    world, kept = World(tables={n: FakeTable(name=n) for n in "abc"}, slots=1), Kept()
-    for name, ago in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
-        for _ in range(1 + (name == "c")):
-            world.tables[name].flush(world.clock, ago=ago)
-    watch = world.watch(60.0, observers=[WatchMetrics(metrics=kept, clock=world.clock)])
-    places: list[dict[str, int | None]] = []
-    for _ in range(20):
-        watch.turn()
-        found = {name: gauges.queue_place for name, gauges in sorted(kept.states.items())}
-        places += [found] if found not in places[-1:] else []
-    none = dict.fromkeys("abc")
-    assert places == [none, none | {"a": 2, "c": 1}, none | {"a": 1}, none]
-    assert {name: gauges.merged_rows for name, gauges in kept.states.items()} == {
-        "a": 1, "b": 1, "c": 2
-    }  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from memwal.config import NamespacedTable
 from memwal.errors import MemWalError, StoreUnavailable
-from memwal.jobs.watch.store.names import StoredNames
+from memwal.jobs.watch.store import StoredNames
 from memwal.testing import ManualClock
 from tests.support import builders
 from tests.support.builders import Put

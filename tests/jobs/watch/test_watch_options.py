@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from memwal.cli.watch import WatchFlags
+from memwal.cli.requests import parse_duration
+from memwal.cli.watch import hold
 from memwal.config import ResolvedTable, Settings, WatchSettings
-from memwal.jobs.watch.options import WatchOptions, choose_watch_limits
+from memwal.jobs.watch.job import WatchOptions, choose_watch_limits
+from memwal.jobs.watch.request import WatchRequest
 
 
 def table(name: str, **settings: Any) -> ResolvedTable:
@@ -24,7 +26,8 @@ def test_a_flag_keeps_versions_longer_than_configured_but_not_shorter(
     configured: int | None, flag: str | None, days: int
 ) -> None:
     seconds = None if configured is None else configured * 86_400.0
-    held = WatchFlags(retention=flag).hold(table("t", retention=seconds))
+    asked = WatchRequest(retention_seconds=None if flag is None else parse_duration(flag, "it"))
+    held = hold(table("t", retention=seconds), asked)
     assert held.settings.retention == days * 86_400
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memwal.config import ResolvedTable, Settings, WatchSettings, make_settings
 from memwal.jobs.status.plan import DueLimits
-from memwal.jobs.watch.options import WatchOptions
+from memwal.jobs.watch.job import WatchOptions
 from memwal.jobs.watch.plan import (
     Lag,
     LookUnderWay,

@@ -8,11 +8,11 @@ from typing import Any
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Usage
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.plan import Look, Round, Target, WatchLimits
+from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import ShardId, ShardStatus, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport
@@ -151,7 +151,7 @@ class World:
         times = {(s, n + 1): at for s, ts in fake.flushed.items() for n, at in enumerate(ts)}
         changed = self._seen.get(table.name) != view
         self._seen[table.name] = view
-        look = Look(view=view, flushed_at_nanos=times, changed=changed, requests={"list": 1})
+        look = TableLook(view=view, flushed_at_nanos=times, changed=changed, requests={"list": 1})
         self.looks.append(LookEnd(table=table, look=look))
 
     def collect(self) -> Sequence[LookEnd]:

@@ -1,132 +1,101 @@
 // Which page is shown, and how it stays fresh. Data are requested while somebody looks.
 
-import { say, swap } from "./dom.js";
-import { plural, setServerTime, since, tick } from "./format.js";
-import { mirrorAddress } from "./frame.js";
-import { STATES } from "./icons.js";
-import { get, post } from "./net.js";
-import { looked, overviewPage } from "./overview.js";
-import { failure, problem } from "./states.js";
+import { airflowAddress, getData, mirrorAddress } from "./airflow.js";
+import { h, say, swap } from "./dom.js";
+import { setServerTime, tick } from "./format.js";
+import { listPage } from "./list.js";
+import { notice } from "./states.js";
 import { tablePage } from "./table.js";
 
 const BUSY_MS = 1500;
 const session = { value: null };
-const main = document.getElementById("main");
-const notices = document.getElementById("notices");
-const refreshButton = document.getElementById("refresh");
+const [main, notices, freshness, refreshButton] = ["main", "notices", "freshness", "refresh"].map((id) => document.getElementById(id));
 let page = null;
+let etag = "";
 let timer = 0;
 let requests = 0;
-let announce = false;
-let quietUntil = 0;
+let problem = null;
+let warned = null;
 
-function route() {
-  const match = /^#\/table\/([^/?]+)/.exec(window.location.hash);
-  if (!match) return null;
+function findTable() {
   try {
-    return decodeURIComponent(match[1]);
+    return decodeURIComponent(/^#\/table\/([^/?]+)/.exec(window.location.hash)?.[1] ?? "") || undefined;
   } catch {
-    return null;
+    return undefined;
   }
 }
 
 function show(first) {
-  const name = route();
-  if (page && page.move && page.name === name) {
+  const name = findTable();
+  if (page && page.name === name) {
     page.move();
-    mirrorAddress();
-    return;
-  }
-  page = name === null ? overviewPage() : tablePage(name, session, () => load());
-  page.name = name;
-  document.title = page.title;
-  main.replaceChildren(page.root);
-  if (!first) {
-    window.scrollTo(0, 0);
-    main.focus({ preventScroll: true });
+  } else {
+    page = name === undefined ? listPage() : tablePage(name, session);
+    etag = "";
+    document.title = page.title;
+    main.replaceChildren(page.root);
+    warn(null);
+    if (!first) {
+      window.scrollTo(0, 0);
+      main.focus({ preventScroll: true });
+    }
+    load();
   }
   mirrorAddress();
-  load();
 }
 
-async function load() {
+async function load(refresh = false) {
   clearTimeout(timer);
   const mine = (requests += 1);
-  const current = page;
-  let next = interval();
+  let next = Math.min(Math.max((session.value?.refresh_seconds ?? 30) / 2, 1), 30) * 1000;
   try {
-    const data = current.name === null ? await get("tables") : await get("table", current.query());
-    if (mine !== requests || current !== page) return;
-    setServerTime(data.now);
-    if (!data.waiting) current.update(data);
-    const unseen = data.tables ? data.planned_at === null : data.looked_at === null && !data.error;
-    const busy = data.waiting || data.busy || data.looking || unseen;
-    document.body.classList.toggle("busy", Boolean(busy));
-    if (busy) next = BUSY_MS;
-    notify(data.problem ? [problem(data.problem)] : []);
-    freshness(data);
+    const found = await getData(page.endpoint, { ...page.query(), ...(refresh ? { refresh } : {}) }, etag);
+    if (mine !== requests) return;
+    setServerTime(found.date);
+    const data = found.body;
+    if (data) {
+      etag = found.etag;
+      const busy = data.waiting || data.looking || data.planned_at === null;
+      document.body.classList.toggle("busy", Boolean(busy));
+      if (!data.waiting) {
+        page.update(data);
+        swap(freshness, page.tell(data));
+      }
+    }
+    if (document.body.classList.contains("busy")) next = BUSY_MS;
+    if (data) problem = data.page_problem;
+    warn(problem, () => notice("bad", h("strong", {}, "The tables can't be looked at: "), problem));
   } catch (error) {
-    if (mine !== requests || current !== page) return;
-    notify([failure(error, current)]);
+    if (mine !== requests) return;
+    warn(error.message, () => tellFailure(error));
   }
   timer = setTimeout(load, document.hidden ? Math.max(next, 60000) : next);
 }
 
-function interval() {
-  const seconds = session.value ? session.value.refresh_seconds : 30;
-  return Math.min(Math.max(seconds / 2, 2), 30) * 1000;
+// A notice that stays the same is not read out again.
+function warn(text, make) {
+  if (text !== warned) swap(notices, text && make());
+  warned = text;
 }
 
-function notify(content) {
-  swap(notices, ...content);
-}
-
-function freshness(data) {
-  const place = document.getElementById("freshness");
-  const counts = data.counts;
-  swap(place, data.tables ? looked(data) : data.looked_at ? ["Looked ", since(data.looked_at)] : data.error ? "Never seen" : "Looking…");
-  if (announce && !data.waiting && !data.busy && !data.looking && Date.now() > quietUntil) {
-    announce = false;
-    const worst = counts ? Object.keys(STATES).filter((state) => counts[state] && state !== "ok") : [];
-    const text = counts
-      ? `${plural(data.tables.length, "table")}: ${worst.map((state) => `${counts[state]} ${STATES[state].toLowerCase()}`).join(", ") || "all well"}.`
-      : `${data.name}: ${STATES[data.health.state]}.`;
-    say(`Updated. ${text}`);
+function tellFailure(error) {
+  if (error.status === 401) {
+    const login = `../api/v2/auth/login?${new URLSearchParams({ next: window.location.origin + airflowAddress() })}`;
+    return notice("ended", h("strong", {}, "Your session has ended."), " What is shown may be old. ", h("a", { href: login, target: "_top" }, "Log in to Airflow"));
   }
-}
-
-async function refresh() {
-  refreshButton.disabled = true;
-  say("Looking at the tables.");
-  try {
-    await post("refresh", { table: page.name });
-    announce = true;
-    quietUntil = Date.now() + 400;
-    document.body.classList.add("busy");
-    setTimeout(load, 500);
-  } catch (error) {
-    if (error.status === 429) say("Somebody asked a moment ago.");
-    else notify([failure(error, page)]);
-  } finally {
-    setTimeout(() => { refreshButton.disabled = false; }, 800);
-  }
-}
-
-async function whoAmI() {
-  try {
-    session.value = await get("session");
-  } catch {
-    session.value = null;
-  }
-  load();
+  if (error.status === 404 && page.name) return notice("bad", `${page.name}: ${error.message}. `, h("a", { href: "#/" }, "All tables"));
+  return notice("bad", `${error.message} What is shown may be old. The page tries again by itself.`);
 }
 
 window.addEventListener("hashchange", () => show(false));
-// Somebody chose another time zone in Airflow.
-window.addEventListener("storage", (event) => { if (event.key === "timezone") show(true); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
-refreshButton.addEventListener("click", refresh);
-document.getElementById("skip").addEventListener("click", () => (document.querySelector(".range p") || main).focus());
-setInterval(() => tick(document), 5000);
+refreshButton.addEventListener("click", () => {
+  say("Looking at the tables.");
+  document.body.classList.add("busy");
+  etag = "";
+  load(true);
+});
+document.getElementById("skip").addEventListener("click", () => main.focus());
+setInterval(tick, 5000);
 show(true);
-whoAmI();
+getData("session").then((found) => { session.value = found.body; etag = ""; load(); }, () => {});

@@ -1,41 +1,46 @@
-// What is told in place of data, or beside old ones.
+// Shape and word show a state; colour only repeats it.
 
-import { h } from "./dom.js";
-import { airflowAddress } from "./frame.js";
+import { h, s } from "./dom.js";
+
+const SHAPES = {
+  ok: [["circle", { cx: 8, cy: 8, r: 7 }], ["path", { d: "M4.7 8.3l2.3 2.3 4.3-4.7", class: "mark" }]],
+  attention: [["path", { d: "M8 1l7.2 13.4H.8z" }], ["path", { d: "M8 5.8v4.2M8 12.1v.2", class: "mark" }]],
+  broken: [
+    ["path", { d: "M5 .9h6L15.1 5v6L11 15.1H5L.9 11V5z" }],
+    ["path", { d: "M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8", class: "mark" }],
+  ],
+  unreachable: [
+    ["path", { d: "M4.6 12.6a3.1 3.1 0 0 1 .2-6.2 4.2 4.2 0 0 1 7.7 1.1 2.6 2.6 0 0 1-.5 5.1z", class: "line" }],
+    ["path", { d: "M2.2 15L13.8 1.6", class: "line" }],
+  ],
+  unknown: [
+    ["circle", { cx: 8, cy: 8, r: 6.4, class: "line dashed" }],
+    ["path", { d: "M6.2 6.4a1.9 1.9 0 1 1 2.6 1.8c-.6.3-.8.6-.8 1.2M8 11.6v.2", class: "line" }],
+  ],
+};
+
+export const STATES = { broken: "Broken", unreachable: "Unreachable", unknown: "Unknown", attention: "Attention", ok: "OK" };
+const OUTCOMES = { done: "ok", nothing_to_do: "ok", partial: "attention", failed: "broken", refused: "broken" };
+
+export function stateIcon(state) {
+  const shapes = SHAPES[state] || SHAPES.unknown;
+  return s("svg", { class: "icon", viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, shapes.map(([tag, attributes]) => s(tag, attributes)));
+}
+
+export function badge(state, word = STATES[state]) {
+  return h("span", { class: `state state-${state}` }, stateIcon(state), word);
+}
+
+export function outcome(word) {
+  const state = OUTCOMES[word] || "unknown";
+  return h("span", { class: `outcome state-${state}` }, stateIcon(state), word.replaceAll("_", " "));
+}
+
+export function notice(kind, ...content) {
+  return h("p", { class: `notice ${kind}`, role: "alert", "data-state": kind }, content);
+}
 
 export function firstLook(what) {
   return h("p", { class: "empty", "data-state": "first-look" },
     h("span", { class: "spinner", "aria-hidden": "true" }), ` The first look at ${what} is under way…`);
-}
-
-// Nothing is wrong: there is only nothing to show yet.
-export function nothingYet(missing) {
-  if (!missing) return h("p", { class: "empty" }, "No tables to show.");
-  return h("div", { class: "empty start", "data-state": "empty" },
-    h("p", {}, h("strong", {}, missing.says), " Add this to ", h("code", {}, missing.file), ":"),
-    h("pre", { tabindex: 0 }, missing.lines),
-    h("p", { class: "small" }, "The page looks again by itself."));
-}
-
-function notice(kind, ...content) {
-  return h("p", { class: `notice ${kind}`, role: "alert", "data-state": kind }, ...content);
-}
-
-export function problem(text) {
-  return notice("bad", h("strong", {}, "The tables can't be looked at: "), text);
-}
-
-export function failure(error, page) {
-  if (error.status === 401) {
-    return h("p", { class: "notice warn", role: "alert", "data-state": "session-ended" }, h("strong", {}, "Your session has ended."), " What is shown may be old. ",
-      h("a", { href: loginAddress(), target: "_top", class: "login" }, "Log in to Airflow"));
-  }
-  if (error.status === 404 && page.name !== null) return notice("bad", `${page.name}: ${error.message}.`, " ", h("a", { href: "#/" }, "All tables"));
-  return notice("bad", `${error.message} What is shown may be old.`, " The page tries again by itself.");
-}
-
-// Airflow's login, which leads back to where the reader is.
-function loginAddress() {
-  const here = `${window.location.origin}${airflowAddress()}`;
-  return `../api/v2/auth/login?${new URLSearchParams({ next: here })}`;
 }

@@ -1,231 +1,249 @@
-// One table: how it is, its shards, indexes, storage, and what the jobs did.
+// One table: what is wrong, how it stands, and what the jobs did.
 
-import { alertList } from "./alerts.js";
-import { openBackfill } from "./backfill.js";
-import { plot, stack } from "./charts.js";
-import { h, swap } from "./dom.js";
-import { NOTHING, bytes, compact, count, duration, hostOf, plural, since } from "./format.js";
-import { stateBadge, stateIcon } from "./icons.js";
-import { checkpointSection, cursorSection, garbageSection } from "./kept.js";
-import { lagText, storageLabel, storageParts } from "./overview.js";
-import { readRunQuery, runParameters, runSection } from "./runs.js";
-import { startedRuns } from "./started.js";
-import { firstLook } from "./states.js";
-import { lastList } from "./view.js";
+import { airflowLink, mirrorAddress } from "./airflow.js";
+import { plot, stack, storageParts } from "./charts.js";
+import { grid, h, pager, pick, swap } from "./dom.js";
+import { NOTHING, bytes, compact, count, duration, hostOf, moment, plural, since } from "./format.js";
+import { lastList, sinceOldest } from "./list.js";
+import { badge, firstLook, notice, outcome } from "./states.js";
+import { openTrigger } from "./trigger.js";
 
-const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["abandoned", "Abandoned"], ["broken", "Broken"]];
-const SORTS = [["pending", "Most pending"], ["bytes", "Most bytes"], ["oldest", "Oldest first"], ["wal", "Largest WAL"], ["id", "Shard id"]];
-const PAGE = 50;
+const SHARDS = 50;
+const RUNS = 25;
+const muted = (text) => h("span", { class: "muted" }, text);
 
-export function tablePage(name, session, reload) {
-  const query = { text: "", only: "all", sort: "pending", offset: 0, limit: PAGE };
-  const runQuery = readRunQuery();
-  const head = h("div", {}, firstLook("the tables"));
-  const body = h("div", {});
-  const tail = h("div", {});
-  const past = h("div", {});
-  const garbage = garbageSection(name);
-  const shards = h("div", { "data-part": "shards" });
-  const controls = shardControls(query, reload);
-  const root = h("article", { class: "one" }, startedRuns(name, reload), head, body, tail, past);
-  const shardSection = h("section", { "aria-labelledby": "shards-title" },
-    h("h2", { id: "shards-title" }, "Shards"), controls, shards);
+export function tablePage(name, session) {
+  const places = Object.fromEntries(["head", "charts", "shards", "kept", "runs"].map((part) => [part, h("div", { "data-part": part })]));
+  const root = h("article", {}, places.head, places.charts, places.shards, places.kept, places.runs);
+  const search = h("input", { type: "search", class: "search", placeholder: "Find a shard", "aria-label": "Find a shard by id", "data-key": "shard-text" });
+  const shardQuery = { text: "", offset: 0 };
   const shown = {};
-  let led = false;
+  let runQuery = readRunQuery();
+  let data = null;
+
   // A part is drawn again only when its data changed, so that a reader is not disturbed.
-  function part(place, key, data, make) {
-    const text = JSON.stringify(data);
+  function part(key, content, make) {
+    const text = JSON.stringify(content);
     if (shown[key] === text) return;
     shown[key] = text;
-    swap(place, make());
+    swap(places[key], make());
   }
+
+  function render() {
+    const { shards, runs, indexes, checkpoints, cursors, ...rest } = data;
+    const unseen = !data.looked_at;
+    part("head", [rest, session.value], () => [heading(data, session.value), unseen
+      ? (data.problem ? h("p", { class: "empty apart" }, "Nothing is known of this table.") : firstLook("this table"))
+      : tiles(data)]);
+    if (unseen) return;
+    part("charts", [runs, data.pending_generations, data.storage, data.looked_at], () => [charts(data), storage(data)]);
+    part("shards", [shards, shardQuery], () => shardSection(data, shardQuery, search, render));
+    part("kept", [indexes, checkpoints, cursors], () => KEPT.map(([title, key, columns]) => data[key].length > 0 && section(title, grid(title, columns, data[key]))));
+    part("runs", [runs, data.runs_error, runQuery], () => runSection(data, runQuery, narrow));
+  }
+
+  search.addEventListener("input", () => {
+    Object.assign(shardQuery, { text: search.value, offset: 0 });
+    render();
+    search.focus();
+  });
+
+  function narrow(change) {
+    runQuery = { ...runQuery, offset: 0, ...change };
+    const query = new URLSearchParams(Object.entries(runQuery).filter(([key, value]) => value && key !== "offset"));
+    window.history.replaceState(null, "", `#/table/${encodeURIComponent(name)}${query.size ? `?${query}` : ""}`);
+    mirrorAddress();
+    render();
+  }
+
   return {
     root,
+    name,
     title: `${name} · MemWAL`,
-    query: () => ({ name, ...query, ...runParameters(runQuery) }),
-    update(data) {
-      const { shard_page: page, run_page: runs, backlog, throughput, now, ...rest } = data;
-      const start = (shard) => openBackfill(name, shard, session);
-      const unseen = data.pending === null;
-      part(head, "head", [rest, session.value], () => [heading(data, session, start), unseen
-        ? !data.error ? firstLook("this table") : h("p", { class: "empty apart" }, "Nothing is known of this table.")
-        : tiles(data)]);
-      if (unseen && runs.total === 0) return;
-      if (!shardSection.isConnected && !unseen) body.after(shardSection);
-      part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
-      part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
-      part(tail, "tail", [data.indexes, data.checkpoints, data.cursors], () => [indexes(data), checkpointSection(data), cursorSection(data)]);
-      garbage.update(data);
-      if (!garbage.root.isConnected && !unseen) tail.after(garbage.root);
-      part(past, "runs", [runs, data.runs_error, data.runs_unreadable, runQuery], () => runSection(data, runQuery, reload));
+    endpoint: "table",
+    query: () => ({ name }),
+    update(found) {
+      const first = !data?.looked_at && found.looked_at;
+      data = found;
+      render();
       // A link from Airflow names the run that a task made.
-      if (runQuery.run && !led) {
-        led = true;
-        past.scrollIntoView();
-      }
+      if (first && runQuery.run) places.runs.scrollIntoView();
     },
+    move() {
+      runQuery = readRunQuery();
+      if (data) render();
+    },
+    tell: (found) => (found.looked_at ? ["Looked ", since(found.looked_at)] : found.problem ? "Never seen" : "Looking…"),
   };
 }
 
-function heading(data, session, start) {
-  const { may_trigger: may, obstacle } = session.value || {};
-  // What is wrong is among the alerts.
-  const told = new Set(data.alerts.map((alert) => alert.text));
-  const reasons = data.pending === null ? [] : data.health.reasons.filter((reason) => !told.has(reason) && !/^and \d+ more$/.test(reason));
-  const why = may ? obstacle : "You may look at this page; starting a backfill needs the right to trigger the DAG.";
-  return [
-    h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: lastList() }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
-    h("div", { class: "titleline" },
-      h("h2", {}, data.name), stateBadge(data.health.state), h("span", { class: "spring" }),
-      h("button", { type: "button", class: "button primary", id: "backfill", "data-key": "backfill", disabled: Boolean(why) || !session.value, onclick: () => start(null), "aria-describedby": why ? "why-not" : null }, "Backfill…")),
-    h("p", { class: "address" }, [data.uri, data.uri && " · "], data.looked_at ? ["seen ", since(data.looked_at)] : "never seen"),
-    why && session.value && h("p", { class: "muted small", id: "why-not" }, why),
-    alertList(data.alerts),
-    reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((reason) => h("li", {}, reason))),
-  ];
+function section(title, ...content) {
+  return h("section", { "aria-label": title }, h("h2", {}, title), content);
 }
 
-function tile(label, value, note) {
-  return h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, h("span", { class: "big number" }, value), note && h("span", { class: "note" }, note)));
+// Commands stand between backticks.
+function prose(text) {
+  return text.split("`").map((piece, n) => (n % 2 ? h("code", {}, piece) : piece));
+}
+
+function heading(data, session) {
+  const may = session?.dags.length > 0;
+  return [
+    h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: lastList() }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
+    h("div", { class: "titleline" }, h("h2", {}, data.name), badge(data.state), h("span", { class: "spring" }),
+      h("button", { type: "button", class: "button primary", id: "trigger", "data-key": "trigger", disabled: !may, "aria-describedby": may ? null : "why-not", onclick: () => openTrigger(data.name, session.dags) }, "Trigger…")),
+    h("p", { class: "address" }, data.uri, " · seen ", data.looked_at ? since(data.looked_at) : "never", data.next_try_at && [", next try ", since(data.next_try_at)]),
+    session && !may && h("p", { class: "muted small", id: "why-not" }, "You may look at this page; starting a job needs the right to trigger its DAG."),
+    data.alerts.length > 0 && h("ul", { class: "alerts", "aria-label": "What is wrong" }, data.alerts.map((alert) => h("li", { class: "alert", "data-alert": alert.state },
+      badge(alert.state === "warning" ? "attention" : alert.state, alert.state === "warning" ? "Warning" : undefined),
+      h("div", {}, h("p", {}, prose(alert.text)),
+        alert.since && h("p", { class: "muted small" }, "Since ", moment(alert.since)),
+        alert.do && h("p", { class: "todo" }, h("strong", {}, "What to do: "), prose(alert.do)))))),
+  ];
 }
 
 function tiles(data) {
-  const { pending, index_lag: lag, reclaimable, snapshot, lease } = data;
+  const { reclaimable, snapshot, lease, backup } = data;
+  const held = lease?.state === "held";
+  const tile = (label, value, ...note) => h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, h("span", { class: "big number" }, value), h("span", { class: "note" }, note)));
   return h("dl", { class: "tiles" },
-    tile("Pending", pending.generations === null ? NOTHING : pending.generations ? count(pending.generations) : "none",
-      pending.generations === null ? "not known for every shard" : pending.generations ? bytes(pending.bytes) : "every flushed generation is merged"),
-    tile("Oldest pending", since(data.oldest_pending_at, "age"), data.oldest_pending_at ? "waiting for a merge" : null),
-    tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
-    tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
-    tile("Shard snapshot", since(data.snapshot_at, "age"), snapshot && plural(snapshot.num_shards, "shard")),
-    data.backup && tile("Last backup", data.backup.error ? "not known" : data.backup.made_at ? since(data.backup.made_at, "age") : "none yet",
-      data.backup.name ? `${bytes(data.backup.bytes)} · version ${count(data.backup.version)}` : null),
-    data.freshness && tile("Freshness target", duration(data.freshness.target_seconds), keptNote(data.freshness)),
-    tile("Lease", lease && lease.state !== "released" ? lease.state : "free", lease && leaseNote(lease)),
-    tile("Base table", data.rows === null ? NOTHING : `${compact(data.rows)} rows`, data.version === null ? null : `version ${count(data.version)}${data.primary_key.length ? ` · key ${data.primary_key.join(", ")}` : ""}`));
+    tile("Pending", count(data.pending_generations), data.pending_generations === null ? "not known for every shard" : bytes(data.pending_bytes)),
+    tile("Oldest pending", sinceOldest(data), data.due ? "a merge is due" : null),
+    tile("Index lag", data.index_lag_generations === null ? NOTHING : data.index_lag_generations ? plural(data.index_lag_generations, "generation") : "none", plural(data.indexes.length, "index", "indexes")),
+    tile("Reclaimable", bytes(data.reclaimable_bytes), reclaimable && `${plural(reclaimable.generations, "generation")}${reclaimable.collected ? "" : "; kept, as no retention is set"}`),
+    tile("Shard snapshot", since(snapshot?.taken_at, "age"), snapshot && plural(snapshot.num_shards, "shard")),
+    backup && tile("Last backup", backup.made_at ? since(backup.made_at, "age") : NOTHING, backup.error || (backup.name ? `${bytes(backup.bytes)} · version ${count(backup.version)}` : "none yet")),
+    tile("Lease", lease && lease.state !== "released" ? lease.state : "free",
+      lease && (lease.state === "released" ? `last: ${lease.job}` : `${lease.job} · ${hostOf(lease.holder)}`), held && [" · expires ", since(lease.expires_at)], lease?.reason && ` · ${lease.reason}`),
+    tile("Base table", data.rows === null ? NOTHING : `${compact(data.rows)} rows`, data.version !== null && `version ${count(data.version)}`, data.primary_key.length > 0 && ` · key ${data.primary_key.join(", ")}`));
 }
 
-// How the target was kept, as far as the records of merges can tell.
-function keptNote({ late_since: late, merges, kept }) {
-  const now = late ? ["late for ", since(late, "age")] : "kept now";
-  const before = merges && `; kept by ${kept} of the last ${plural(merges, "merge")}`;
-  return h("span", { title: "A merge counts when it came within the target of the one before, and that had left nothing. Of the others, it isn't recorded how long rows waited." }, now, before);
-}
+const rowsOf = ({ rows_inserted: inserted, rows_updated: updated, rows_deleted: deleted }) => (inserted || 0) + (updated || 0) + (deleted || 0);
 
-function leaseNote(lease) {
-  const parts = [lease.state === "released" ? `last: ${lease.job}` : `${lease.job} · ${hostOf(lease.holder)}`];
-  if (lease.state === "held" && lease.expires_at) parts.push(" · expires ", since(lease.expires_at));
-  if (lease.reason) parts.push(` · ${lease.reason}`);
-  return parts;
-}
-
-function series(points, key) {
-  return points.map((point) => ({ x: Date.parse(point.at), y: point[key], label: point.label }));
-}
-
-function plots(data) {
-  const noBacklog = "No run has recorded a backlog yet.";
-  const noMerge = "No merge has been recorded yet.";
+function charts(data) {
+  const backlog = data.runs.flatMap((run) => ["before", "after"].map((time) => ({
+    at: Date.parse(time === "before" ? run.started_at : run.finished_at), generations: run.backlog[`generations_${time}`], bytes: run.backlog[`bytes_${time}`], label: `${time} ${run.job}` })));
+  backlog.push({ at: Date.parse(data.looked_at), generations: data.pending_generations, bytes: data.pending_bytes, label: "now" });
+  backlog.sort((one, other) => one.at - other.at);
+  const merges = data.runs.filter((run) => run.job === "merge" && run.seconds > 0 && rowsOf(run.summary)).reverse();
+  const speed = (size) => merges.map((run) => ({ at: Date.parse(run.finished_at), y: size(run.summary) / run.seconds, label: `${plural(rowsOf(run.summary), "row")} in ${duration(run.seconds)}` }));
+  const series = (key) => backlog.map((point) => ({ ...point, y: point[key] }));
   const perSecond = (format) => (value) => `${format(value)}/s`;
-  return h("section", { class: "plots", "aria-label": "Backlog and throughput over the last runs" },
-    plot({ key: "backlog-generations", title: "Backlog, generations", points: series(data.backlog, "generations"), format: compact, kind: "line", empty: noBacklog }),
-    plot({ key: "backlog-bytes", title: "Backlog, bytes in memory", points: series(data.backlog, "bytes"), format: bytes, kind: "line", binary: true, empty: noBacklog }),
-    plot({ key: "throughput-rows", title: "Merge throughput, rows", points: series(data.throughput, "rows"), format: perSecond(compact), kind: "bars", empty: noMerge }),
-    plot({ key: "throughput-bytes", title: "Merge throughput, bytes", points: series(data.throughput, "bytes"), format: perSecond(bytes), kind: "bars", binary: true, empty: noMerge }));
+  const lines = { empty: "No run has recorded a backlog yet." };
+  const bars = { bars: true, empty: "No merge has been recorded yet." };
+  return h("section", { class: "plots", "aria-label": "Backlog and throughput over the last runs" }, [
+    { ...lines, key: "backlog-generations", title: "Backlog, generations", points: series("generations"), format: compact },
+    { ...lines, key: "backlog-bytes", title: "Backlog, bytes in memory", points: series("bytes"), format: bytes, binary: true },
+    { ...bars, key: "throughput-rows", title: "Merge throughput, rows", points: speed(rowsOf), format: perSecond(compact) },
+    { ...bars, key: "throughput-bytes", title: "Merge throughput, bytes", points: speed((summary) => summary.bytes_read), format: perSecond(bytes), binary: true },
+  ].map(plot));
 }
 
 function storage(data) {
-  const title = h("h3", {}, "Storage");
-  if (!data.storage) return h("section", { class: "panel" }, title, h("p", { class: "empty" }, "Not known."));
-  const parts = storageParts(data.storage);
-  const total = parts.reduce((sum, part) => sum + part.value, 0);
-  return h("section", { class: "panel storage", "data-plot": "storage" },
-    h("div", { class: "panelhead" }, title, h("span", { class: "reading" }, `${bytes(total)} in all`)),
-    stack(parts, { height: 18, label: storageLabel(data.storage) }) || h("p", { class: "empty" }, "Nothing stored."),
-    h("ul", { class: "legend" }, parts.map((part) => h("li", {}, h("span", { class: `swatch kind-${part.kind}`, "aria-hidden": "true" }), part.name, " ", h("span", { class: "number" }, part.text)))));
+  const parts = data.storage ? storageParts(data) : [];
+  const total = parts.reduce((sum, { value }) => sum + (value || 0), 0);
+  return h("section", { class: "panel", "data-plot": "storage" },
+    h("div", { class: "panelhead" }, h("h3", {}, "Storage"), h("span", { class: "reading" }, total ? `${bytes(total)} in all` : "not known")),
+    total > 0 && stack(parts, 18, parts.map(({ name, value }) => `${name} ${bytes(value)}`).join(", ")),
+    h("ul", { class: "legend" }, parts.map(({ kind, name, value }) => h("li", {}, h("span", { class: `swatch kind-${kind}`, "aria-hidden": "true" }), name, " ", h("span", { class: "number" }, bytes(value))))));
 }
 
-function shardControls(query, reload) {
-  const select = (label, options, key) => h("label", { class: "field inline" }, h("span", {}, label),
-    h("select", { "data-key": `shards-${key}`, onchange: (event) => { query[key] = event.target.value; query.offset = 0; reload(); } },
-      options.map(([value, text]) => h("option", { value, selected: query[key] === value }, text))));
-  let waiting = 0;
-  const search = h("input", { type: "search", class: "search", placeholder: "Find a shard", "aria-label": "Find a shard by id", "data-key": "shards-text" });
-  search.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => { query.text = search.value; query.offset = 0; reload(); }, 200);
+function shardSection(data, query, search, render) {
+  const fitting = data.shards.filter((shard) => shard.shard_id.includes(query.text.trim().toLowerCase()));
+  const left = data.num_shards - data.shards.length;
+  return section("Shards",
+    data.num_shards > SHARDS && h("div", { class: "bar" }, search),
+    data.num_shards === 0 ? h("p", { class: "empty" }, "No shard yet: no writer has flushed anything.")
+      : grid("Shards", SHARD_COLUMNS, fitting.slice(query.offset, query.offset + SHARDS), (shard) => ({ "data-shard": shard.shard_id, class: shard.error || shard.stuck ? "bad" : null })),
+    data.num_shards > 0 && pager("shard", "shard", query.offset, SHARDS, fitting.length, (offset) => { query.offset = offset; render(); }),
+    left > 0 && h("p", { class: "muted small" }, `${count(left)} more shards are well; \`memwal status\` lists them.`));
+}
+
+function pendingOf({ pending_generations: all, due_reasons: due }) {
+  if (!all.length) return muted("0");
+  const [from, to] = [all[0], all.at(-1)];
+  return h("span", { title: due.join("\n") }, due.length > 0 && h("span", { class: "state-attention" }, "due "), count(all.length), muted(` (${from === to ? from : `${from}–${to}`})`));
+}
+
+const SHARD_COLUMNS = [
+  ["Shard", (shard) => h("span", { class: "mono", title: shard.shard_id }, shard.shard_id.slice(0, 13)), "head"],
+  ["Status", (shard) => {
+    const wrong = shard.error || shard.stuck || shard.wal_problem;
+    return wrong ? h("span", { class: "error" }, wrong) : shard.abandoned ? badge("attention", "abandoned?") : muted((shard.status || "unknown").toLowerCase());
+  }],
+  ["Pending", pendingOf, "number"],
+  ["Bytes", (shard) => (shard.pending_generations.length ? bytes(shard.pending_bytes) : NOTHING), "number"],
+  ["Oldest", (shard) => since(shard.oldest_pending_flushed_at, "age"), "number"],
+  ["Merged / flushed", (shard) => `${count(shard.merged_generation)} / ${shard.current_generation === null ? NOTHING : count(shard.current_generation - 1)}`, "number"],
+  ["Epoch", (shard) => count(shard.writer_epoch), "number"],
+  ["WAL entries", (shard) => h("span", { class: "lines" }, `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`, shard.unflushed_wal_entries > 0 && h("span", { class: "second" }, `${count(shard.unflushed_wal_entries)} in no generation`)), "number"],
+];
+
+const KEPT = [
+  ["Indexes", "indexes", [
+    ["Index", (one) => one.name, "head"],
+    ["Generations behind", (one) => (one.lag_generations === null ? muted("not recorded") : count(one.lag_generations)), "number"],
+    ["Rows not indexed", (one) => count(one.unindexed_rows), "number"],
+  ]],
+  ["Checkpoints", "checkpoints", [
+    ["Checkpoint", (one) => one.name, "head"],
+    ["State", (one) => one.state],
+    ["Version", (one) => count(one.version), "number"],
+    ["Generations", (one) => count(one.generations), "number"],
+    ["Made", (one) => moment(one.created_at)],
+    ["Expires", (one) => (one.expires_at ? moment(one.expires_at) : "never")],
+    ["Holder", (one) => one.holder],
+  ]],
+  ["Cursors", "cursors", [
+    ["Cursor", (one) => one.name, "head"],
+    ["Version", (one) => count(one.version), "number"],
+    ["Behind", (one) => (one.behind === null ? NOTHING : plural(one.behind, "version")), "number"],
+    ["Moved", (one) => moment(one.moved_at)],
+    ["By", (one) => one.holder],
+  ]],
+];
+
+function readRunQuery() {
+  const given = new URLSearchParams(window.location.hash.split("?")[1] || "");
+  return { job: given.get("job") || "", outcome: given.get("outcome") || "", run: given.get("run") || "", offset: 0 };
+}
+
+function runSection(data, query, narrow) {
+  const fitting = data.runs.filter((run) => (!query.job || run.job === query.job) && (!query.outcome || run.outcome === query.outcome) && run.run_id.startsWith(query.run));
+  const choose = (label, key) => {
+    const known = [...new Set([...data.runs.map((run) => run[key]), query[key]])].filter(Boolean).sort();
+    return pick(label, [["", "Any"], ...known.map((value) => [value, value])], query[key], (value) => narrow({ [key]: value }), `runs-${key}`);
+  };
+  return section("Runs",
+    data.runs_error && notice("warn", `The run records can't be read: ${data.runs_error}`),
+    data.runs_unreadable > 0 && h("p", { class: "muted small" }, `${plural(data.runs_unreadable, "record")} could not be read.`),
+    h("div", { class: "bar" }, choose("Job", "job"), choose("Outcome", "outcome"),
+      query.run && ["run ", h("span", { class: "mono" }, query.run), h("button", { type: "button", class: "button small", "data-key": "runs-all", onclick: () => narrow({ run: "" }) }, "Show all runs")]),
+    fitting.length ? [
+      grid("Runs", RUN_COLUMNS, fitting.slice(query.offset, query.offset + RUNS), (run) => ({ "data-run": run.run_id, class: run.error ? "bad" : null }), "runs"),
+      pager("run", "run", query.offset, RUNS, fitting.length, (offset) => narrow({ offset })),
+    ] : h("p", { class: "empty" }, query.run
+      ? "This run is not among the newest records. A verify, a dry run, and a run that finds nothing to do leave none; the task's log tells what it said."
+      : data.runs.length ? "No run fits." : "No run has been recorded yet."));
+}
+
+function didOf(summary) {
+  const told = Object.entries(summary).filter(([, value]) => value).map(([name, value]) => {
+    const isSize = name.startsWith("bytes_");
+    const words = name.replace(/^(bytes|num)_/, "").replaceAll("_", " ");
+    return `${isSize ? bytes(value) : count(value)} ${value === 1 ? words.replace(/(?<=x)es$|s$/, "") : words}`;
   });
-  return h("div", { class: "bar" }, search, select("Show", ONLY, "only"), select("Sort", SORTS, "sort"));
+  return told.join(" · ") || NOTHING;
 }
 
-function shardTable(page, query, reload, session, start) {
-  const may = session.value && session.value.may_trigger && !session.value.obstacle;
-  if (page.total === 0) return h("p", { class: "empty" }, "No shard yet: no writer has flushed anything.");
-  if (page.fitting === 0) return h("p", { class: "empty" }, `None of the ${plural(page.total, "shard")} fits.`);
-  const heads = ["Shard", "Status", "Pending", "Bytes", "Oldest", "Merged / flushed", "Epoch", "WAL entries · bytes"];
-  return [
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Shards", "data-scroll": "shards", "data-key": "shards-scroll" },
-      h("table", { class: "shards cards" },
-        h("thead", {}, h("tr", {}, heads.map((name, n) => h("th", { scope: "col", class: n > 1 ? "number" : null }, name)), may && h("th", { scope: "col" }, h("span", { class: "unseen" }, "Backfill")))),
-        h("tbody", {}, page.shards.map((shard) => shardRow(shard, may, start))))),
-    pager(page, query, reload),
-  ];
-}
-
-function shardRow(shard, may, start) {
-  const cell = (label, kind, ...content) => h("td", { "data-label": label, class: kind }, ...content);
-  const due = shard.due_reasons.join("\n");
-  const behind = shard.flushed_generation !== null && shard.flushed_generation > shard.merged_generation;
-  return h("tr", { "data-shard": shard.shard_id, class: shard.broken ? "bad" : null },
-    h("th", { scope: "row", class: "mono", title: shard.shard_id }, shard.shard_id.length > 13 ? `${shard.shard_id.slice(0, 13)}…` : shard.shard_id),
-    cell("Status", "", shard.broken
-      ? h("span", { class: "state-broken outcome", title: shard.error }, stateIcon("broken"), shard.error || "broken")
-      : h("span", { class: "muted" }, (shard.status || "unknown").toLowerCase())),
-    cell("Pending", "number", shard.broken ? NOTHING : shard.pending
-      ? h("span", { title: due || null }, due && h("span", { class: "state-due outcome duemark" }, stateIcon("due"), "due"), count(shard.pending), h("span", { class: "muted" }, ` (${generations(shard)})`))
-      : h("span", { class: "muted" }, "0")),
-    cell("Bytes", "number", shard.pending ? bytes(shard.pending_bytes) : NOTHING),
-    cell("Oldest", "number", since(shard.oldest_pending_at, "age")),
-    cell("Merged / flushed", "number", h("span", { class: behind ? "" : "muted" }, `${count(shard.merged_generation)} / ${count(shard.flushed_generation)}`)),
-    cell("Epoch", "number", count(shard.writer_epoch)),
-    cell("WAL", "number", `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`, walNote(shard)),
-    may && cell("", "action", h("button", { type: "button", class: "button small", "data-key": `backfill-${shard.shard_id}`, "aria-label": `Backfill shard ${shard.shard_id}`, onclick: () => start(shard.shard_id) }, "Backfill…")));
-}
-
-// What the writer has in the WAL and in no generation yet; usual, until the writer is gone.
-function walNote(shard) {
-  if (!shard.unflushed) return null;
-  const mark = shard.abandoned && h("span", { class: "state-lagging outcome" }, stateIcon("lagging"), "abandoned?");
-  return h("span", { class: "second block" }, mark, `${count(shard.unflushed)} in no generation`);
-}
-
-function generations(shard) {
-  const { pending_from: from, pending_to: to } = shard;
-  return from === to ? `${from}` : `${from}–${to}`;
-}
-
-function pager(page, query, reload) {
-  const last = Math.min(page.offset + page.limit, page.fitting);
-  const go = (offset) => () => { query.offset = Math.max(0, offset); reload(); };
-  const note = page.fitting === page.total ? "" : `, ${count(page.total)} in all`;
-  return h("div", { class: "pager" },
-    h("span", { class: "muted number", "data-part": "shard-count" }, `${count(page.offset + 1)}–${count(last)} of ${plural(page.fitting, "shard")}${note}`),
-    page.left_out > 0 && h("span", { class: "warn" }, `${count(page.left_out)} not shown: too many`),
-    page.fitting > page.limit && [
-      h("button", { type: "button", class: "button small", "data-key": "shards-back", disabled: page.offset === 0, onclick: go(page.offset - page.limit) }, "Previous"),
-      h("button", { type: "button", class: "button small", "data-key": "shards-next", disabled: last >= page.fitting, onclick: go(page.offset + page.limit) }, "Next"),
-    ]);
-}
-
-function indexes(data) {
-  if (data.indexes.length === 0) return null;
-  return h("section", { "aria-labelledby": "indexes-title" },
-    h("h2", { id: "indexes-title" }, "Indexes"),
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Indexes" },
-      h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Index"), h("th", { scope: "col", class: "number" }, "Generations behind"), h("th", { scope: "col", class: "number" }, "Rows not indexed"))),
-        h("tbody", {}, data.indexes.map((index) => h("tr", {},
-          h("th", { scope: "row" }, index.name),
-          h("td", { class: "number" }, index.lag_generations === null ? h("span", { class: "muted" }, "not recorded") : count(index.lag_generations)),
-          h("td", { class: "number" }, count(index.unindexed_rows))))))));
-}
+const RUN_COLUMNS = [
+  ["When", (run) => moment(run.finished_at)],
+  ["Job", (run) => run.job, "head"],
+  ["Outcome", (run) => outcome(run.outcome)],
+  ["Took", (run) => duration(run.seconds), "number"],
+  ["What it did", (run) => [didOf(run.summary), run.error && h("span", { class: "error" }, run.error)], "did"],
+  ["Where", (run) => [
+    h("span", { class: "muted", title: run.holder }, [run.engine, hostOf(run.holder)].filter(Boolean).join(" · ")),
+    run.airflow?.run_path && h("div", { class: "small" }, h("a", airflowLink(run.airflow.run_path), run.airflow.dag_id), " · ", h("a", airflowLink(run.airflow.log_path), `log of try ${run.airflow.try_number}`)),
+  ]],
+];

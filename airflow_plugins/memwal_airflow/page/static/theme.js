@@ -27,6 +27,7 @@
     else if (frame && frame.classList.contains("light")) theme = "light";
     if (theme === "dark" || theme === "light") root.dataset.theme = theme;
     else delete root.dataset.theme;
+    window.dispatchEvent(new Event("themechange"));
   }
 
   apply();

@@ -28,19 +28,25 @@ from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import (
     Deleted,
-    Deletion,
     Dropped,
     GenerationDropper,
     NumberedDeleter,
-    Seen,
+    SurveyPlan,
     add_before,
     find_deciding,
     make_deletions,
     make_intents,
 )
-from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
-from memwal.jobs.garbage.look import Look
-from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Sweep, WriterClaim
+from memwal.jobs.garbage.kinds import generation, wal_entry
+from memwal.jobs.garbage.model import (
+    Expired,
+    GarbageLimits,
+    GarbagePlan,
+    GarbageViews,
+    Item,
+    Sweep,
+    VersionExpiry,
+)
 from memwal.jobs.garbage.plan import (
     choose_shards,
     find_checkpoints_of,
@@ -52,7 +58,7 @@ from memwal.jobs.garbage.plan import (
     note_sweep,
     plan_garbage,
 )
-from memwal.jobs.garbage.ports import Expired, GarbageViews, VersionExpiry
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 from memwal.report import AuditItem
@@ -63,10 +69,8 @@ if TYPE_CHECKING:
 
 # A smaller difference is none: S3 timestamps are whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
-# The kinds under which the folder of a generation may be reported.
-_COVERING = (generation.NAME, orphan.NAME)
 
-Delete = Callable[[Sequence[Sequence[Deletion]]], Sequence[Sequence[Deleted]]]
+Delete = Callable[[Sequence[Sequence[Item]]], Sequence[Sequence[Deleted]]]
 """Deletes one batch for each table, side by side. Never raises a MemWalError: see the results."""
 
 
@@ -74,7 +78,6 @@ def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
     """Run steps 2 to 9 for tables that were looked at once; each table keeps its own results."""
     for table in tables:
         table.drop()
-        table.find_old_claim()
     _delete_each(tables, [table.plan_deletions() for table in tables], delete)
     _delete_each(tables, [table.plan_uncovered() for table in tables], delete)
     for table in tables:
@@ -82,7 +85,7 @@ def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
 
 
 def _delete_each(
-    tables: Sequence[TableGarbage], batches: Sequence[Sequence[Deletion]], delete: Delete
+    tables: Sequence[TableGarbage], batches: Sequence[Sequence[Item]], delete: Delete
 ) -> None:
     for table, deleted in zip(tables, delete(batches), strict=True):
         table.deleted += deleted
@@ -114,13 +117,13 @@ class TableGarbage:
     steps: Steps = no_steps
     intend: Callable[[Sequence[AuditItem]], None] | None = None
     """Called with all that is to go before any of it goes; raises StoreUnavailable where it can't
-    be written down, and then it stays. None: nobody wants to know."""
+    be written down, and then it stays. None without an audit trail."""
     remembered: Sweep | None = None
     """What former passes remember of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
     """Records what former indexes had merged; called under the lease, before its evidence goes."""
 
-    seen: Seen | None = None
+    planned: SurveyPlan | None = None
     by_difference: bool = False
     looked_at: int = 0
     """How many shards were looked at before anything was done; only some if `by_difference`."""
@@ -132,12 +135,10 @@ class TableGarbage:
     unwritten: MemWalError | None = None
     """Why the last deletions were left to the next run: they could not be written down."""
     acted: bool = False
-    decided: Seen | None = None
+    decided: SurveyPlan | None = None
     """The look that decided what was done."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
-    old_claim: WriterClaim | None = None
-    """The oldest writer claim older than the retention; looked for if something is collected."""
     error: MemWalError | None = None
     broken: InvariantBroken | None = None
     """Set where a step would have broken an invariant: nothing more is done for this table."""
@@ -152,89 +153,77 @@ class TableGarbage:
 
     # ---- the steps, in their order
 
-    def foresee(self, opened: TableView | MemWalError | None = None) -> None:
+    def preview(self, opened: TableView | MemWalError | None = None) -> None:
         """Step 1: look without the lease. `opened` is the view or error of opening the table."""
         try:
-            self.seen = self._foresee(opened)
-            self.by_difference = self.seen.shards is not None
-            self.looked_at = len(self.seen.look.evidence.shards)
+            self.planned = self._preview(opened)
+            self.by_difference = self.planned.shards is not None
+            self.looked_at = len(self.planned.survey.evidence.shards)
         except MemWalError as error:
             self.error = error
 
-    def _foresee(self, opened: TableView | MemWalError | None) -> Seen:
+    def _preview(self, opened: TableView | MemWalError | None) -> SurveyPlan:
         if self.remembered is None or not isinstance(opened, TableView):
             return self._look(opened, verified=False)
-        seen = None
+        planned = None
         if not is_sweep_old(self.remembered, self.limits, self.now_nanos):
-            seen = self._look_at(opened, self.remembered, verified=False)
-        if seen is None:  # it is a large table: each shard is listed once
+            planned = self._look_at(opened, self.remembered, verified=False)
+        if planned is None:  # it is a large table: each shard is listed once
             base, shards = self.views.list_shards(opened)
-            seen = self._look_at(base, None, verified=False, only=frozenset(shards))
-        return seen or self._look(verified=False)
+            planned = self._look_at(base, None, verified=False, only=frozenset(shards))
+        return planned or self._look(verified=False)
 
     def drop(self) -> None:
         """Steps 2 to 6, if there is anything to do."""
-        if not self.acts or self.error is not None or self.seen is None:
+        if not self.acts or self.error is not None or self.planned is None:
             return
         try:
-            if self.seen.has_work:
+            if self.planned.has_work:
                 self.take_lease()
                 self._compare_clocks()
-                if self.seen.look.view is not None:
-                    self.keep_former(self.seen.look.view)
+                if self.planned.survey.view is not None:
+                    self.keep_former(self.planned.survey.view)
                 if self.retention_seconds is not None:
-                    self.seen = self._look_again(self.seen, verified=False)
-                    self._expire(self.seen)
-                self.seen = self._look_again(self.seen, verified=True)
-                self._intend(self.seen.plan)
+                    self.planned = self._look_again(self.planned, verified=False)
+                    self._expire(self.planned)
+                self.planned = self._look_again(self.planned, verified=True)
+                self._intend(self.planned.plan)
                 self.acted = True
-                self.looked_at = max(self.looked_at, len(self.seen.look.evidence.shards))
-                self._drop_generations(self.seen.plan)
-                self._delete_numbered(self.seen.plan)
+                self.looked_at = max(self.looked_at, len(self.planned.survey.evidence.shards))
+                self._drop_generations(self.planned.plan)
+                self._delete_numbered(self.planned.plan)
             self.evidence.remember(self.prove_store)
-            self.decided = self.seen
+            self.decided = self.planned
         except InvariantBroken as broken:
             self.broken = broken
         except MemWalError as error:
             self.error = error
 
-    def find_old_claim(self) -> None:
-        """Look for the oldest writer claim, if anything is or would be collected.
-
-        An idle pass does without, so that it costs no requests.
-        """
-        if self.retention_seconds is None or self.error is not None or self.seen is None:
-            return
-        if self.acted or (not self.acts and self.seen.has_work):
-            before = self.now_nanos - int(self.retention_seconds * 1e9)
-            look = self.seen.look
-            self.old_claim = self.evidence.oldest_claim(look.manifests, look.evidence, before)
-
-    def plan_deletions(self) -> tuple[Deletion, ...]:
+    def plan_deletions(self) -> tuple[Item, ...]:
         """The deletions of step 7, from the plan made under the lease."""
-        return () if self.seen is None else self._check(self.seen.plan)
+        return () if self.planned is None else self._check(self.planned.plan)
 
-    def plan_uncovered(self) -> tuple[Deletion, ...]:
+    def plan_uncovered(self) -> tuple[Item, ...]:
         """The deletions of step 8: WAL entries whose generations this run has deleted.
 
         They are planned from a new look, since a generation that is only half deleted still holds
         its entries (invariant 7). If that look fails, they are left to the next run.
         """
-        tried, before = {d.path for d in self.deleted}, self.seen
+        tried, before = {d.path for d in self.deleted}, self.planned
         if before is None or not self.limits.wal:
             return ()
-        covering = (i for i in before.plan.items if i.path in tried and i.kind in _COVERING)
+        covering = (i for i in before.plan.items if i.path in tried and i.kind == generation.NAME)
         shards = {i.shard_id for i in covering if i.shard_id is not None}
         if not shards:
             return ()
         with suppress(MemWalError):
-            self.seen = self._look_again(before, verified=True, only=shards)
-        found = before if self.seen is None else self.seen
+            self.planned = self._look_again(before, verified=True, only=shards)
+        found = before if self.planned is None else self.planned
         entries = tuple(
             i for i in found.plan.items if i.kind == wal_entry.NAME and i.path not in tried
         )
         rest = (i for i in before.plan.items if i.kind != wal_entry.NAME or i.path in tried)
-        self.seen = replace(found, plan=replace(before.plan, items=(*rest, *entries)))
+        self.planned = replace(found, plan=replace(before.plan, items=(*rest, *entries)))
         return self._check(replace(before.plan, items=entries))
 
     def remember_sweep(self) -> None:
@@ -245,7 +234,7 @@ class TableGarbage:
         known = decided.sweep if decided.shards is not None else None
         done = {d.path for d in self.deleted if d.error is None}
         done.update(path for d in self.dropped if d.error is None for path in d.paths)
-        sweep = note_sweep(known, decided.look, decided.plan, done)
+        sweep = note_sweep(known, decided.survey, decided.plan, done)
         if sweep is not None and self.broken is None:
             now = {"version": sweep.version, "version_at_nanos": sweep.version_at_nanos}
             if before is None or sweep != replace(before, **now):  # type: ignore[arg-type]
@@ -254,15 +243,15 @@ class TableGarbage:
     # ---- what they are made of
 
     def _look_again(
-        self, before: Seen, *, verified: bool, only: Set[ShardId] | None = None
-    ) -> Seen:
+        self, before: SurveyPlan, *, verified: bool, only: Set[ShardId] | None = None
+    ) -> SurveyPlan:
         """Look again, leaving out shards in which the look before rules out any garbage.
 
         What that one had planned to keep in those shards is taken over.
         """
         after = None
-        if before.sweep is not None and before.look.view is not None:
-            base = replace(self.views.base(), strangers=before.look.view.strangers)
+        if before.sweep is not None and before.survey.view is not None:
+            base = replace(self.views.base(), strangers=before.survey.view.strangers)
             after = self._look_at(base, before.sweep, verified=verified, only=only)
         return self._look(verified=verified) if after is None else add_before(after, before)
 
@@ -273,7 +262,7 @@ class TableGarbage:
         *,
         verified: bool,
         only: Set[ShardId] | None = None,
-    ) -> Seen | None:
+    ) -> SurveyPlan | None:
         """Look at the shards in which something may have become garbage since the sweep.
 
         None where the sweep can't tell. Without one, `only` has to be all shards, and all are
@@ -282,36 +271,38 @@ class TableGarbage:
         """
         now, limits = self.now_nanos, self.limits
         read = partial(self.evidence.read, limits=limits, now_nanos=now, verified=verified)
-        beside = read({}, only=frozenset())
+        outside = read({}, only=frozenset())
         version = base.version
-        look = Look(view=base, version=version, evidence=beside, limits=limits, now_nanos=now)
-        if sweep is not None and is_sweep_due(sweep, look):
+        survey = Survey(view=base, version=version, evidence=outside, limits=limits, now_nanos=now)
+        if sweep is not None and is_sweep_due(sweep, survey):
             return None
         if sweep is not None and only is None:
-            only = self._choose(look, base, sweep)
+            only = self._choose(survey, base, sweep)
         listed = {} if verified else self.evidence.list_files(only or ())
-        look = replace(look, view=self.views.add_shards(base, only or (), listed))
+        survey = replace(survey, view=self.views.add_shards(base, only or (), listed))
         evidence = read(
-            look.manifests,
+            survey.manifests,
             only=only,
             listed=listed,
-            beside=beside,
-            find_deciding=partial(find_deciding, look),
+            outside=outside,
+            find_deciding=partial(find_deciding, survey),
         )
-        return self._plan(replace(look, evidence=evidence), sweep, None if sweep is None else only)
+        return self._plan(
+            replace(survey, evidence=evidence), sweep, None if sweep is None else only
+        )
 
-    def _choose(self, look: Look, base: TableView, sweep: Sweep) -> frozenset[ShardId]:
+    def _choose(self, survey: Survey, base: TableView, sweep: Sweep) -> frozenset[ShardId]:
         """The shards to look at; before versions expire, those that were never merged as well."""
         seconds = self.retention_seconds
-        old = frozenset[int]() if seconds is None else find_expirable(look, seconds)
+        old = frozenset[int]() if seconds is None else find_expirable(survey, seconds)
         if not old:
-            return choose_shards(sweep, look)
+            return choose_shards(sweep, survey)
         _, shards = self.views.list_shards(base)
         merged = base.mem_wal.merged
-        shown = look if self.acts else look.without_versions(old)
+        shown = survey if self.acts else survey.without_versions(old)
         return choose_shards(sweep, shown) | {s for s in shards if not merged.get(s, 0)}
 
-    def _look(self, opened: TableView | MemWalError | None = None, *, verified: bool) -> Seen:
+    def _look(self, opened: TableView | MemWalError | None = None, *, verified: bool) -> SurveyPlan:
         """Look at all shards, and plan. A plan that is carried out has to be `verified`."""
         view: TableView | None = None
         try:
@@ -321,16 +312,16 @@ class TableGarbage:
             version = view.version
         except NotATable:
             version = self._find_version_without_index()
-        look = Look(view=view, version=version, limits=self.limits, now_nanos=self.now_nanos)
+        survey = Survey(view=view, version=version, limits=self.limits, now_nanos=self.now_nanos)
         evidence = self.evidence.read(
-            look.manifests,
+            survey.manifests,
             limits=self.limits,
-            now_nanos=look.now_nanos,
+            now_nanos=survey.now_nanos,
             verified=verified,
             whole_shards=view is None,
-            find_deciding=partial(find_deciding, look),
+            find_deciding=partial(find_deciding, survey),
         )
-        return self._plan(replace(look, evidence=evidence))
+        return self._plan(replace(survey, evidence=evidence))
 
     def _find_version_without_index(self) -> int:
         """The latest version of a table whose MemWAL index is gone.
@@ -345,43 +336,43 @@ class TableGarbage:
         return version
 
     def _plan(
-        self, look: Look, before: Sweep | None = None, shards: Set[ShardId] | None = None
-    ) -> Seen:
+        self, survey: Survey, before: Sweep | None = None, shards: Set[ShardId] | None = None
+    ) -> SurveyPlan:
         """Plan what goes, and which versions expire first.
 
         A run that only lists plans as if those versions had expired already.
         """
-        seen = self._plan_expiry(look)
-        sweep = note_sweep(before, look, seen.plan)
-        return replace(seen, sweep=sweep, shards=shards)
+        planned = self._plan_expiry(survey)
+        sweep = note_sweep(before, survey, planned.plan)
+        return replace(planned, sweep=sweep, shards=shards)
 
-    def _plan_expiry(self, look: Look) -> Seen:
+    def _plan_expiry(self, survey: Survey) -> SurveyPlan:
         if self.retention_seconds is None:
-            return Seen(look=look, plan=plan_garbage(look))
-        never_merged = () if look.view is None else find_never_merged(look.view)
-        old = frozenset[int]() if never_merged else find_expirable(look, self.retention_seconds)
-        cursor = find_cursor(look, self.evidence.cursors()) if old else None
+            return SurveyPlan(survey=survey, plan=plan_garbage(survey))
+        never_merged = () if survey.view is None else find_never_merged(survey.view)
+        old = frozenset[int]() if never_merged else find_expirable(survey, self.retention_seconds)
+        cursor = find_cursor(survey, self.evidence.cursors()) if old else None
         held = frozenset(v for v in old if cursor is not None and v >= cursor.version)
         old -= held
-        look = replace(look, checkpointed=self._find_checkpointed(look, old))
+        survey = replace(survey, checkpointed=self._find_checkpointed(survey, old))
         old = old and old - self.evidence.referenced_versions()
-        untagged = find_checkpoints_of(look, old)
+        untagged = find_checkpoints_of(survey, old)
         old = frozenset[int]() if untagged else old
         if old and not self.acts:
             self.expiry.check_expirable()
-            look = look.without_versions(old)
-        return Seen(
-            look=look,
-            plan=plan_garbage(look),
+            survey = survey.without_versions(old)
+        return SurveyPlan(
+            survey=survey,
+            plan=plan_garbage(survey),
             expiring=old,
             never_merged=never_merged,
             untagged=untagged,
             followed=cursor if held else None,
         )
 
-    def _find_checkpointed(self, look: Look, old: frozenset[int]) -> frozenset[int]:
+    def _find_checkpointed(self, survey: Survey, old: frozenset[int]) -> frozenset[int]:
         """The old versions that only a checkpoint's tag keeps; none where that can't be told."""
-        found = frozenset(c.version for c in find_checkpoints_of(look, old))
+        found = frozenset(c.version for c in find_checkpoints_of(survey, old))
         claimed = self.evidence.claimed_versions() if found else frozenset[int]()
         return frozenset[int]() if claimed is None else found - claimed
 
@@ -391,24 +382,24 @@ class TableGarbage:
         ahead = self.clock.now_nanos() - store_now
         self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
-    def _expire(self, seen: Seen) -> None:
-        if seen.expirable and not seen.has_unrecorded:
-            self._intend_expiry(seen)
-            found = seen.look.evidence.versions
+    def _expire(self, planned: SurveyPlan) -> None:
+        if planned.expirable and not planned.has_unrecorded:
+            self._intend_expiry(planned)
+            found = planned.survey.evidence.versions
             self.versions_before = frozenset(v.version for v in found if v.on_main)
             self.before_commit()
             self.steps("before_expire")
-            self.expired = self.expiry.expire_versions(seen.expiring)
+            self.expired = self.expiry.expire_versions(planned.expiring)
 
     def _intend(self, plan: GarbagePlan, expiring: Set[int] = frozenset()) -> None:
         if self.intend is not None and (intents := make_intents(plan, expiring)):
             self.intend(intents)
 
-    def _intend_expiry(self, seen: Seen) -> None:
+    def _intend_expiry(self, planned: SurveyPlan) -> None:
         """Name what follows the expiry as well, as in a dry run: mostly that is all there is."""
         if self.intend is not None:
-            foreseen = plan_garbage(seen.look.without_versions(seen.expiring))
-            self._intend(foreseen, seen.expiring)
+            foreseen = plan_garbage(planned.survey.without_versions(planned.expiring))
+            self._intend(foreseen, planned.expiring)
 
     def _drop_generations(self, plan: GarbagePlan) -> None:
         if plan.drops:
@@ -431,7 +422,7 @@ class TableGarbage:
         )
         self.deleted += deleter.run(plan)
 
-    def _check(self, plan: GarbagePlan) -> tuple[Deletion, ...]:
+    def _check(self, plan: GarbagePlan) -> tuple[Item, ...]:
         """The plan's deletions; none unless this run acts and nothing has gone wrong."""
         if not self.acted or self.error is not None or self.broken is not None:
             return ()

@@ -16,9 +16,9 @@ from memwal.errors import Corruption, LostRace, MemWalError, Refused, StoreUnava
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.kinds import check_item, wal_entry
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, Item, Sweep
 from memwal.jobs.garbage.plan import plan_garbage
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import Checkpoint, Cursor, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import (
     Clock,
@@ -36,7 +36,7 @@ _CHECKED_EVERY = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class SurveyPlan:
     """The result of a look at a table. `expiring` are the versions that are to expire first.
 
     `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
@@ -45,7 +45,7 @@ class Seen:
     `followed` cursor keeps old versions.
     """
 
-    look: Look
+    survey: Survey
     plan: GarbagePlan
     shards: Set[ShardId] | None = None
     sweep: Sweep | None = None
@@ -69,11 +69,11 @@ class Seen:
     @property
     def has_unrecorded(self) -> bool:
         """Whether any shard has settled generations that are not recorded yet."""
-        view = self.look.view
+        view = self.survey.view
         return view is not None and any(map(is_unrecorded, view.shards))
 
 
-def add_before(after: Seen, before: Seen) -> Seen:
+def add_before(after: SurveyPlan, before: SurveyPlan) -> SurveyPlan:
     """Add to a look at some shards what the look before kept in the others, now left alone."""
     looked = after.shards or frozenset()
     others = [i for i in before.plan.items if i.shard_id is not None and i.shard_id not in looked]
@@ -87,9 +87,9 @@ def add_before(after: Seen, before: Seen) -> Seen:
     return replace(after, plan=plan)
 
 
-def find_deciding(look: Look, evidence: Evidence) -> Mapping[ShardId, int]:
+def find_deciding(survey: Survey, evidence: Evidence) -> Mapping[ShardId, int]:
     """The position in each shard from which on WAL entries decide about what goes."""
-    return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)
+    return wal_entry.find_deciding(plan_garbage(replace(survey, evidence=evidence)), evidence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,19 +185,6 @@ def remove_generations(manifest: ShardManifest, unwanted: set[str]) -> ShardMani
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Deletion:
-    """One item to delete, in the form that is sent to workers."""
-
-    path: str
-    stages: tuple[tuple[StoredFile, ...], ...]
-
-    @property
-    def objects(self) -> int:
-        """How many objects go."""
-        return sum(len(stage) for stage in self.stages)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Deleted:
     """The result of one item's deletion. `error` is None when all of it is gone."""
 
@@ -217,7 +204,7 @@ class Deleter:
     before_commit: Callable[[], None] = lambda: None
     """Called before each batch; raises when the run has lost its lease."""
 
-    def run(self, deletions: Sequence[Deletion]) -> tuple[Deleted, ...]:
+    def run(self, deletions: Sequence[Item]) -> tuple[Deleted, ...]:
         """Delete items stage by stage; an item stops at the first stage that fails.
 
         Never raises a MemWalError: each result says what could not be deleted.
@@ -287,21 +274,24 @@ def check_below(path: str, file: StoredFile) -> None:
         raise InvariantBroken(10, f"{file.path} is not below {path}")
 
 
+def audit_item(item: Item, *, done: bool | None = None) -> AuditItem:
+    """An item as a line of the audit trail."""
+    return AuditItem(
+        action=item.action,
+        kind=item.kind,
+        shard_id=item.shard_id,
+        path=item.path,
+        bytes=item.bytes,
+        reason=item.reason,
+        done=done,
+        error=item.error,
+    )
+
+
 def make_intents(plan: GarbagePlan, expiring: Set[int] = frozenset()) -> list[AuditItem]:
     """What a plan is about to do, as lines of the audit trail."""
-    items = [
-        AuditItem(
-            action=item.action.value,
-            kind=item.kind,
-            shard_id=item.shard_id,
-            path=item.path,
-            bytes=item.size_bytes,
-            reason=item.reason,
-        )
-        for item in plan.items
-        if item.action is not Action.KEEP
-    ]
-    return [*(expire_item(version) for version in sorted(expiring)), *items]
+    items = (item for item in plan.items if item.action is not Action.KEEP)
+    return [*(expire_item(version) for version in sorted(expiring)), *map(audit_item, items)]
 
 
 def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
@@ -316,12 +306,12 @@ def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
     )
 
 
-def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:
+def make_deletions(plan: GarbagePlan) -> tuple[Item, ...]:
     """The plan's deletions that need no order; each path is checked again (invariant 10)."""
-    deletes = [item for item in plan.deletes if not item.in_order]
+    deletes = tuple(item for item in plan.deletes if not item.in_order)
     for item in deletes:
         check_item(item)
-    return tuple(Deletion(path=i.path, stages=i.stages) for i in deletes)
+    return deletes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,7 +353,7 @@ class NumberedDeleter:
             for number, item in enumerate(going):
                 self._check(number)
                 self._delete(item)
-                done.append(Deleted(path=item.path, objects=1, size_bytes=item.size_bytes))
+                done.append(Deleted(path=item.path, objects=1, size_bytes=item.bytes))
         except MemWalError as error:
             path = going[len(done)].path if going else items[0].path
             done.append(Deleted(path=path, objects=0, size_bytes=0, error=str(error)))

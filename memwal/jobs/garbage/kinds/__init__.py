@@ -21,12 +21,12 @@ from memwal.jobs.garbage.kinds import (
     snapshot,
     wal_entry,
 )
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item
+from memwal.jobs.garbage.survey import Survey
 from memwal.ports import Objects
 
 
-class Kind(Protocol):
+class GarbageKind(Protocol):
     """One kind of garbage, planned from what shard folders and retained versions show."""
 
     @property
@@ -34,7 +34,7 @@ class Kind(Protocol):
         """The kind's name."""
         ...
 
-    def find_items(self, look: Look) -> Iterator[Item]:
+    def find_items(self, survey: Survey) -> Iterator[Item]:
         """Every candidate of this kind, with what happens to it."""
         ...
 
@@ -43,22 +43,22 @@ class Kind(Protocol):
         ...
 
 
-class KindBeside(Kind, Protocol):
-    """A kind that lies beside the shards, and reads its own evidence."""
+class KindOutside(GarbageKind, Protocol):
+    """A kind that lies outside the shards, and reads its own evidence."""
 
     def read_evidence(self, objects: Objects, pool: Executor) -> tuple[Any, ...]:
-        """Read the evidence that `find_items` gets under the kind's name in `Evidence.beside`."""
+        """Read the evidence that `find_items` gets under the kind's name in `Evidence.outside`."""
         ...
 
 
-KINDS_BESIDE: tuple[KindBeside, ...] = (leftover, snapshot, ingest, lease_claim)
-KINDS: tuple[Kind, ...] = (
+KINDS_OUTSIDE: tuple[KindOutside, ...] = (leftover, snapshot, ingest, lease_claim)
+KINDS: tuple[GarbageKind, ...] = (
     generation,
     orphan,
     shard_manifest,
     wal_entry,
     checkpoint,
-    *KINDS_BESIDE,
+    *KINDS_OUTSIDE,
 )
 
 

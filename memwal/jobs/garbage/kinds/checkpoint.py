@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item, plan_delete
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import Checkpoint, StoredFile
 from memwal.text import count_of, iso_time
 
 NAME = "checkpoint"
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every checkpoint."""
-    for found in look.evidence.checkpoints:
+    for found in survey.evidence.checkpoints:
         path = layout.checkpoint_path(found.key)
         files = (layout.checkpoint_tag_path(found.key), path)
         yield plan_delete(
             NAME,
             path,
             *([StoredFile(path=file, size_bytes=0, modified_at_nanos=0)] for file in files),
-            why=_describe_end(found, look),
-            held=describe_hold(found) if look.is_kept(found) else None,
+            why=_describe_end(found, survey),
+            held=describe_hold(found) if survey.is_kept(found) else None,
         )
 
 
@@ -36,8 +36,8 @@ def may_delete(item: Item) -> bool:
     return item.kind == NAME and layout.parse_checkpoint_path(item.path) is not None
 
 
-def _describe_end(found: Checkpoint, look: Look) -> str:
-    if found.is_expired(look.now_nanos):
+def _describe_end(found: Checkpoint, survey: Survey) -> str:
+    if found.is_expired(survey.now_nanos):
         return f"expired {iso_time(found.expires_at_nanos)}; it was kept for {found.holder}"
     return "it was never finished: the run that made it was killed"
 

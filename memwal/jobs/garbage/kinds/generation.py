@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     ORPHAN,
     Action,
@@ -37,18 +36,19 @@ from memwal.jobs.garbage.model import (
     plan_delete,
     size_of,
 )
+from memwal.jobs.garbage.survey import ShardSurvey, Survey
 from memwal.model import ShardManifest, StoredFile
 
 NAME = "generation"
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Listed generations, unlisted folders, and folders of shards without a usable manifest."""
-    for shard in look.shards:
+    for shard in survey.shards:
         yield from _find_listed(shard)
         yield from _find_unlisted(shard)
-    if look.view is not None:
-        yield from _find_strays(look, {str(b.shard_id): b.error for b in look.view.broken})
+    if survey.view is not None:
+        yield from _find_strays(survey, {str(b.shard_id): b.error for b in survey.view.broken})
 
 
 def may_delete(item: Item) -> bool:
@@ -59,7 +59,7 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _find_listed(shard: ShardLook) -> Iterator[Item]:
+def _find_listed(shard: ShardSurvey) -> Iterator[Item]:
     folders = {f.name: f for f in shard.found.folders}
     for generation in shard.manifest.flushed_generations:
         folder = folders.get(generation.path)
@@ -68,20 +68,20 @@ def _find_listed(shard: ShardLook) -> Iterator[Item]:
             kind=NAME,
             shard_id=shard.shard_id,
             path=f"{layout.shard_folder(shard.shard_id)}/{generation.path}",
-            size_bytes=size_of(folder.files) if folder else 0,
+            bytes=size_of(folder.files) if folder else 0,
             action=Action.DROP if why is None else Action.KEEP,
             reason=why or "merged at every retained version, and every index has caught up",
             generation=generation.generation,
         )
 
 
-def _find_unlisted(shard: ShardLook) -> Iterator[Item]:
+def _find_unlisted(shard: ShardSurvey) -> Iterator[Item]:
     # Computed once: a shard that was never collected has many folders and long manifests.
     listed, listed_before = _paths_of(shard.manifest), _paths_of(shard.past)
     for folder in shard.found.folders:
         if folder.name not in listed:
             yield plan_delete(
-                NAME if folder.was_listed else ORPHAN,
+                NAME,
                 f"{layout.shard_folder(shard.shard_id)}/{folder.name}",
                 *split_stages(folder),
                 why="no manifest has named it since before the grace, and nothing needs it",
@@ -95,7 +95,9 @@ def _paths_of(manifest: ShardManifest | None) -> set[str]:
     return set() if manifest is None else {g.path for g in manifest.flushed_generations}
 
 
-def _hold_folder(shard: ShardLook, folder: GenerationFolder, listed_before: set[str]) -> str | None:
+def _hold_folder(
+    shard: ShardSurvey, folder: GenerationFolder, listed_before: set[str]
+) -> str | None:
     number = folder.generation
     if number < 1:
         return "generations are numbered from 1"
@@ -129,10 +131,10 @@ def split_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]
     return tuple(stage for stage in (first, rest) if stage)
 
 
-def _find_strays(look: Look, errors: Mapping[str, Exception]) -> Iterator[Item]:
+def _find_strays(survey: Survey, errors: Mapping[str, Exception]) -> Iterator[Item]:
     """Generation folders of shards whose manifest is missing or broken; they are always kept."""
-    known = {shard.shard_id for shard in look.shards}
-    for shard_id, found in look.evidence.shards.items():
+    known = {shard.shard_id for shard in survey.shards}
+    for shard_id, found in survey.evidence.shards.items():
         error = errors.get(shard_id)
         for folder in () if shard_id in known else found.folders:
             yield plan_delete(

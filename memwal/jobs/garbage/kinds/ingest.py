@@ -15,14 +15,14 @@ They are kept while their round's plan or progress can't be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from memwal.errors import MemWalError
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item, newest_of, plan_delete
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 from memwal.ports import Objects
 
@@ -67,53 +67,41 @@ class IngestRound:
 # ---- evidence
 
 
-@dataclass(kw_only=True, slots=True)
-class _Found:
-    """The files of one round."""
-
-    records: list[StoredFile] = field(default_factory=list)
-    staged: dict[str, list[StoredFile]] = field(default_factory=dict)
-
-
 def read_evidence(objects: Objects, pool: Executor) -> tuple[IngestRound, ...]:
     """Every round; its documents are read only where something is staged.
 
     Files that belong to no round are ignored.
     """
-    rounds: dict[tuple[str, int], _Found] = {}
+    rounds: dict[tuple[str, int], list[StoredFile]] = {}
     for info in objects.list(layout.INGESTS):
         _, _, ingest_id, *names = info.path.split("/")
         number = layout.parse_ingest_round(names[0]) if len(names) > 1 else None
-        if number is None or not layout.is_ingest_id(ingest_id):
-            continue
-        found = rounds.setdefault((ingest_id, number), _Found())
-        match names[1:]:
-            case ["staged", run, _, *_]:
-                found.staged.setdefault(run, []).append(info)
-            case _:
-                found.records.append(info)
-    return tuple(
-        _read_round(objects, ingest_id, number, found)
-        for (ingest_id, number), found in sorted(rounds.items())
-    )
+        if number is not None and layout.is_ingest_id(ingest_id):
+            rounds.setdefault((ingest_id, number), []).append(info)
+    return tuple(_read_round(objects, *key, files) for key, files in sorted(rounds.items()))
 
 
-def _read_round(objects: Objects, ingest_id: str, number: int, found: _Found) -> IngestRound:
+def _read_round(
+    objects: Objects, ingest_id: str, number: int, files: Sequence[StoredFile]
+) -> IngestRound:
     folder = layout.ingest_round_folder(ingest_id, number)
+    records: list[StoredFile] = []
+    staged: dict[str, list[StoredFile]] = {}
+    for file in files:
+        match file.path.removeprefix(f"{folder}/").split("/"):
+            case ["staged", run, _, *_]:
+                staged.setdefault(f"{folder}/{_STAGED}/{run}", []).append(file)
+            case _:
+                records.append(file)
     listed = IngestRound(
         ingest_id=ingest_id,
         number=number,
-        records=tuple(found.records),
-        staged=tuple(
-            StagedRows(path=f"{folder}/{_STAGED}/{run}", files=tuple(files))
-            for run, files in sorted(found.staged.items())
-        ),
-        planned=any(file.path == f"{folder}/{_PLAN}" for file in found.records),
+        records=tuple(records),
+        staged=tuple(StagedRows(path=p, files=tuple(staged[p])) for p in sorted(staged)),
+        planned=any(file.path == f"{folder}/{_PLAN}" for file in records),
     )
-    if not listed.staged:
-        return listed
     try:
-        return _read_documents(objects, listed)
+        return _read_documents(objects, listed) if staged else listed
     except MemWalError as error:
         return replace(listed, problem=str(error))
 
@@ -139,19 +127,19 @@ def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
 # ---- plan
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every folder of staged rows, and every round that was followed by another."""
-    rounds: tuple[IngestRound, ...] = tuple(look.evidence.beside.get(NAME, ()))
+    rounds: tuple[IngestRound, ...] = tuple(survey.evidence.outside.get(NAME, ()))
     latest: dict[str, int] = {}
     for found in rounds:
         if found.planned:
             latest[found.ingest_id] = max(found.number, latest.get(found.ingest_id, 0))
     for found in rounds:
         if found.number < latest.get(found.ingest_id, 0):
-            yield _plan_past_round(found, look)
+            yield _plan_past_round(found, survey)
         else:
             for rows in found.staged:
-                why, held = _judge_rows(found, rows, look)
+                why, held = _judge_rows(found, rows, survey)
                 yield plan_delete(NAME, rows.path, rows.files, why=why, held=held)
 
 
@@ -164,12 +152,12 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _plan_past_round(found: IngestRound, look: Look) -> Item:
+def _plan_past_round(found: IngestRound, survey: Survey) -> Item:
     """Plan the deletion of a whole round that was followed by another.
 
     A round begins only when the one before is finished, and its plan tells what that one ingested.
     """
-    young = newest_of(found.files) > look.cutoff_nanos
+    young = newest_of(found.files) > survey.cutoff_nanos
     return plan_delete(
         NAME,
         layout.ingest_round_folder(found.ingest_id, found.number),
@@ -180,11 +168,11 @@ def _plan_past_round(found: IngestRound, look: Look) -> Item:
     )
 
 
-def _judge_rows(found: IngestRound, rows: StagedRows, look: Look) -> tuple[str, str | None]:
+def _judge_rows(found: IngestRound, rows: StagedRows, survey: Survey) -> tuple[str, str | None]:
     """Why the staged rows are garbage, and why they are kept nevertheless (None: they go)."""
-    newest, idle_seconds = newest_of(found.files), look.limits.ingest_idle_seconds
-    idle = f"{max(0, look.now_nanos - newest) / _NANOS_PER_DAY:.1f} days"
-    given_up = newest <= look.now_nanos - round(idle_seconds * 1e9)
+    newest, idle_seconds = newest_of(found.files), survey.limits.ingest_idle_seconds
+    idle = f"{max(0, survey.now_nanos - newest) / _NANOS_PER_DAY:.1f} days"
+    given_up = newest <= survey.now_nanos - round(idle_seconds * 1e9)
     limit = f"kept until it was untouched for {idle_seconds / 86_400:g} days"
     if found.problem is not None:
         return "", f"what it is for can't be told: {found.problem}"
@@ -196,12 +184,12 @@ def _judge_rows(found: IngestRound, rows: StagedRows, look: Look) -> tuple[str, 
     if found.named.isdisjoint(file.path for file in rows.files):
         return (
             "the round's plan names other rows: nobody reads these",
-            "younger than the grace" if newest_of(rows.files) > look.cutoff_nanos else None,
+            "younger than the grace" if newest_of(rows.files) > survey.cutoff_nanos else None,
         )
     if found.finished:
         return (
             "its ingest is finished: all of it is in the MemWAL",
-            "finished, but younger than the grace" if newest > look.cutoff_nanos else None,
+            "finished, but younger than the grace" if newest > survey.cutoff_nanos else None,
         )
     return (
         f"its ingest was not finished, and nobody resumed it for {idle}",

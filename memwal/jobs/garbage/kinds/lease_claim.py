@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Item
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 from memwal.ports import Objects
 
@@ -25,12 +25,14 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
     return tuple(sorted(found, key=lambda file: file.path))
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every claim but the newest few, ascending."""
-    claims: tuple[StoredFile, ...] = tuple(look.evidence.beside.get(NAME, ()))
-    limits = look.limits
+    claims: tuple[StoredFile, ...] = tuple(survey.evidence.outside.get(NAME, ()))
+    limits = survey.limits
     candidates = claims[: -max(1, limits.numbered_kept_min)]
-    ages = (place for place, f in enumerate(candidates) if f.modified_at_nanos > look.cutoff_nanos)
+    ages = (
+        place for place, f in enumerate(candidates) if f.modified_at_nanos > survey.cutoff_nanos
+    )
     young = next(ages, len(candidates))
     for place, file in enumerate(candidates):
         held = None
@@ -42,7 +44,7 @@ def find_items(look: Look) -> Iterator[Item]:
             kind=NAME,
             shard_id=None,
             path=file.path,
-            size_bytes=file.size_bytes,
+            bytes=file.size_bytes,
             action=Action.DELETE if held is None else Action.KEEP,
             reason=held or "superseded by newer claims",
             stages=() if held else ((file,),),

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import ORPHAN, Item, plan_delete
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 from memwal.ports import Objects
 
@@ -23,11 +23,11 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
     return tuple(objects.list(layout.STAGING))
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every staged file; those older than `leftover_age_seconds` go."""
-    cutoff = look.now_nanos - round(look.limits.leftover_age_seconds * 1e9)
-    staged: list[StoredFile] = [*look.evidence.beside.get(NAME, ())]
-    staged += (file for found in look.evidence.shards.values() for file in found.staged)
+    cutoff = survey.now_nanos - round(survey.limits.leftover_age_seconds * 1e9)
+    staged: list[StoredFile] = [*survey.evidence.outside.get(NAME, ())]
+    staged += (file for found in survey.evidence.shards.values() for file in found.staged)
     for file in staged:
         young = file.modified_at_nanos > cutoff
         yield plan_delete(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     ORPHAN,
     Item,
@@ -19,22 +18,23 @@ from memwal.jobs.garbage.model import (
     newest_of,
     plan_delete,
 )
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 
 NAME = ORPHAN
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """All shards of a table without a MemWAL index, and unknown files below any shard."""
-    shut = find_refusal(look) or look.unreadable
-    for shard_id, found in look.evidence.shards.items():
-        if look.view is None:
+    shut = find_refusal(survey) or survey.unreadable
+    for shard_id, found in survey.evidence.shards.items():
+        if survey.view is None:
             yield plan_delete(
                 NAME,
                 layout.shard_folder(shard_id),
                 *_split_stages(found),
                 why="the table has no MemWAL index at any retained version",
-                held=shut or _hold_shard(found, look.cutoff_nanos),
+                held=shut or _hold_shard(found, survey.cutoff_nanos),
                 shard_id=shard_id,
             )
         for other in found.others:
@@ -56,15 +56,15 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def find_refusal(look: Look) -> str | None:
+def find_refusal(survey: Survey) -> str | None:
     """Why a table whose MemWAL index is gone keeps all its shards; None when nothing forbids it."""
-    if look.view is not None:
+    if survey.view is not None:
         return None
-    if not look.limits.adopt_orphans:
+    if not survey.limits.adopt_orphans:
         return "the table has no MemWAL index any more; --adopt-orphans deletes what it left"
-    if look.unreadable is not None:
+    if survey.unreadable is not None:
         return None
-    holding = next((v for v in look.evidence.versions if v.merged is not None), None)
+    holding = next((v for v in survey.evidence.versions if v.merged is not None), None)
     if holding is None:
         return None
     return f"{holding.name} is retained and has the MemWAL index; expire it (--retention) first"

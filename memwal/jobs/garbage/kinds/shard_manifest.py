@@ -31,7 +31,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memwal.format import layout
-from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Action,
     GarbageLimits,
@@ -40,6 +39,7 @@ from memwal.jobs.garbage.model import (
     StoredManifest,
     past_version,
 )
+from memwal.jobs.garbage.survey import ShardSurvey, Survey
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.text import count_of
 
@@ -48,30 +48,30 @@ NAME = "shard_manifest"
 _STOPS = "a writer that stalled before it must not find the name free: stays as a stopper"
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Each shard's manifests but the newest few, ascending; all its stoppers as one item.
 
     A version hint that leads to no manifest is an item too, to be overwritten.
     """
-    for shard in look.shards:
+    for shard in survey.shards:
         if shard.found.astray and shard.shut is None:
             yield Item(
                 kind=NAME,
                 shard_id=shard.shard_id,
                 path=layout.version_hint_path(shard.shard_id),
-                size_bytes=0,
+                bytes=0,
                 action=Action.KEEP,
                 reason="leads to no manifest: is written anew, else pylance may not open the shard",
                 in_order=True,
                 replacement=layout.encode_version_hint(shard.manifest.version),
             )
-        yield from _find_manifests(shard, look.limits)
+        yield from _find_manifests(shard, survey.limits)
         if shard.found.stoppers:
             yield Item(
                 kind=NAME,
                 shard_id=shard.shard_id,
                 path=layout.manifest_folder(shard.shard_id),
-                size_bytes=sum(s.size_bytes for s in shard.found.stoppers),
+                bytes=sum(s.size_bytes for s in shard.found.stoppers),
                 action=Action.KEEP,
                 reason="kept for good: a stalled writer could try "
                 + count_of(len(shard.found.stoppers), "old name"),
@@ -88,7 +88,7 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
+def _find_manifests(shard: ShardSurvey, limits: GarbageLimits) -> Iterator[Item]:
     floor, why_floor = _find_floor(shard, limits)
     stopped = _find_stopped(shard)
     lowest = find_lowest(shard.found.manifests, shard.manifest.version)
@@ -112,7 +112,7 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
             kind=NAME,
             shard_id=shard.shard_id,
             path=path,
-            size_bytes=stored.size_bytes,
+            bytes=stored.size_bytes,
             action=Action.DELETE if held is None and not stops else Action.KEEP,
             reason=held or (_STOPS if stops else "nothing starts from a version as old as this"),
             stages=() if held else ((file,),),
@@ -121,7 +121,7 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
         )
 
 
-def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
+def _find_floor(shard: ShardSurvey, limits: GarbageLimits) -> tuple[int, str]:
     """The version from which on all manifests stay, and why."""
     found, latest = shard.found, shard.manifest.version
     newest = max(1, latest + 1 - limits.numbered_kept_min)
@@ -152,7 +152,7 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
     return min(reasons)
 
 
-def _find_stopped(shard: ShardLook) -> set[int]:
+def _find_stopped(shard: ShardSurvey) -> set[int]:
     """The versions whose names have to stay taken, by a stopper."""
     history = shard.found.history
     if history is None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from uuid import UUID
 
 from memwal.errors import Missing
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import ORPHAN, Item, plan_delete
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 from memwal.ports import Objects
 
@@ -22,29 +21,21 @@ _TAIL_BYTES = 64 * 1024
 _MARKS = (b"shard_id", b"flushed_generations", b"replay_after_wal_entry_position")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotFolder:
-    """A folder of `_indices/` that holds an external shard snapshot and nothing else."""
-
-    index_uuid: str
-    file: StoredFile
-
-
-def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...]:
-    """Index folders that hold a shard snapshot and nothing else."""
+def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
+    """The files of index folders that hold a shard snapshot and nothing else."""
     folders: dict[str, list[StoredFile]] = {}
     for info in objects.list(_INDICES):
         folders.setdefault(info.path.split("/")[1], []).append(info)
     lone = [
-        SnapshotFolder(index_uuid=name, file=files[0])
+        files[0]
         for name, files in sorted(folders.items())
         if len(files) == 1 and _is_uuid(name) and files[0].path == f"{_INDICES}/{name}/{_FILE}"
     ]
 
-    def is_snapshot(found: SnapshotFolder) -> bool:
+    def is_snapshot(found: StoredFile) -> bool:
         """Tell by the column names: another index could keep a single file of that name, too."""
         try:
-            tail, _ = objects.get_tail(found.file.path, _TAIL_BYTES)
+            tail, _ = objects.get_tail(found.path, _TAIL_BYTES)
         except Missing:
             return False
         return all(mark in tail for mark in _MARKS)
@@ -53,15 +44,15 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...
     return tuple(found for found, ours in zip(lone, known, strict=True) if ours)
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every snapshot; those go whose index entry no retained version has."""
-    for found in look.evidence.beside.get(NAME, ()):
+    for found in survey.evidence.outside.get(NAME, ()):
         yield plan_delete(
             ORPHAN,
-            found.file.path,
-            (found.file,),
+            found.path,
+            (found,),
             why="a shard snapshot whose index entry no retained version has",
-            held=_hold(look, found),
+            held=_hold(survey, found),
         )
 
 
@@ -73,13 +64,13 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _hold(look: Look, found: SnapshotFolder) -> str | None:
-    if look.unreadable is not None:
-        return look.unreadable
-    for version in look.evidence.versions:
-        if found.index_uuid in version.index_uuids:
+def _hold(survey: Survey, found: StoredFile) -> str | None:
+    if survey.unreadable is not None:
+        return survey.unreadable
+    for version in survey.evidence.versions:
+        if found.path.split("/")[1] in version.index_uuids:
             return f"{version.name} names it"
-    return "younger than the grace" if found.file.modified_at_nanos > look.cutoff_nanos else None
+    return "younger than the grace" if found.modified_at_nanos > survey.cutoff_nanos else None
 
 
 def _is_uuid(name: str) -> bool:

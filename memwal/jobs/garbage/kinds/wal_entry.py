@@ -5,10 +5,10 @@ newer sentinel.
 
 Not every entry has to be read to tell. An epoch has one sentinel, its first entry. So where the
 sentinels of all epochs up to the present one were read, every other entry is a row, written by the
-newest epoch whose sentinel is below it (`tell_epochs`). And a manifest tells what covered an entry:
-at or below the manifest's replay position, it is of a generation before the manifest's current one.
-`make model` checks both, and shows what is lost where a sentinel is overlooked or taken for that of
-another epoch: the sentinels themselves have to be read.
+newest epoch whose sentinel is below it (`infer_epochs`). And a manifest tells what covered an
+entry: at or below the manifest's replay position, it is of a generation before the manifest's
+current one. `make model` checks both, and shows what is lost where a sentinel is overlooked or
+taken for that of another epoch: the sentinels themselves have to be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
-from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Evidence,
     GarbagePlan,
@@ -29,14 +28,15 @@ from memwal.jobs.garbage.model import (
     WalFile,
     plan_delete,
 )
+from memwal.jobs.garbage.survey import ShardSurvey, Survey
 from memwal.model import ShardId, ShardManifest
 
 NAME = "wal_entry"
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every entry of the shards that have a manifest."""
-    for shard in look.shards if look.limits.wal else ():
+    for shard in survey.shards if survey.limits.wal else ():
         yield from _find_entries(shard)
 
 
@@ -48,7 +48,7 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _find_entries(shard: ShardLook) -> Iterator[Item]:
+def _find_entries(shard: ShardSurvey) -> Iterator[Item]:
     stored = shard.found.wal
     highest = max((w.position for w in stored), default=0)
     numbers = find_numbers(shard.manifest, shard.found.folders)
@@ -60,7 +60,7 @@ def _find_entries(shard: ShardLook) -> Iterator[Item]:
             entry.file.path,
             (entry.file,),
             why="every generation that may have covered it is deleted"
-            if entry.told
+            if entry.inferred
             else f"generation {entry.generation}, which covered it, is deleted",
             held=shard.shut
             or _hold_entry(shard, entry, highest, numbers)
@@ -71,7 +71,7 @@ def _find_entries(shard: ShardLook) -> Iterator[Item]:
         )
 
 
-def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
+def _hold_entry(shard: ShardSurvey, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
     """Why an entry is kept for its own sake, cheapest checks first; None when nothing holds it."""
     manifest, past = shard.manifest, shard.past
     replay = manifest.replay_after_wal_entry_position
@@ -89,8 +89,8 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
         return UntilGrace("younger than the grace")
     if entry.problem is not None:
         return f"can't be read: {entry.problem}"
-    if entry.told:
-        return _hold_told(shard, entry, numbers)
+    if entry.inferred:
+        return _hold_inferred(shard, entry, numbers)
     if not entry.read:
         was = "a fence sentinel when it was last read: " if entry.fence_sentinel else ""
         return f"{was}not looked at in this run"
@@ -105,7 +105,7 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
     return shard.gates.version_holds(shard.shard_id, entry.generation)
 
 
-def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | None:
+def _hold_inferred(shard: ShardSurvey, entry: WalFile, numbers: set[int]) -> str | None:
     """Why an entry is kept that was not read itself, judged by the manifest that covers it.
 
     What its writer noted of its generation is not known.
@@ -144,7 +144,7 @@ def find_numbers(manifest: ShardManifest, folders: Iterable[GenerationFolder]) -
 def find_sentinel_like(wal: Sequence[WalFile]) -> tuple[WalFile, ...]:
     """Entries as small as a sentinel, newest first.
 
-    Should a sentinel be larger, it is missed here, `tell_epochs` notices, and all entries are read.
+    Should a sentinel be larger, it is missed here; `infer_epochs` notices, and all are read.
     """
     return tuple(e for e in reversed(wal) if _is_small(e))
 
@@ -159,7 +159,7 @@ def find_earlier(wal: Iterable[WalFile], lowest: int) -> tuple[int, ...]:
     return tuple(e.writer_epoch or 0 for e in below if _is_small(e))
 
 
-def tell_epochs(
+def infer_epochs(
     wal: Sequence[WalFile], epoch: int, lowest: int = 0, earlier: Iterable[int] = ()
 ) -> tuple[WalFile, ...]:
     """The entries, with the epochs of unread rows from `lowest` on told by the sentinels.
@@ -182,7 +182,7 @@ def tell_epochs(
         present = max(present, known.get(entry.position, 1))
         unread = not entry.read and entry.problem is None
         if entry.position >= lowest and unread and not _is_small(entry):
-            entry = replace(entry, told=True, writer_epoch=present, fence_sentinel=False)
+            entry = replace(entry, inferred=True, writer_epoch=present, fence_sentinel=False)
         found.append(entry)
     return tuple(found)
 
@@ -193,8 +193,8 @@ def must_be_read(shard: ShardEvidence, latest: ShardManifest, entry: WalFile) ->
     That is so for an entry that is not told, and for one beyond the cover where a generation from
     before the grace is gone and an older one is not.
     """
-    if not entry.told or is_covered(shard, entry):
-        return not entry.told
+    if not entry.inferred or is_covered(shard, entry):
+        return not entry.inferred
     return has_gone_between(shard, latest)
 
 

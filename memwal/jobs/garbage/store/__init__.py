@@ -1,40 +1,31 @@
-"""The adapters behind the job's ports, over an object store and Lance.
-
-What a pass remembers of a table's shards tells the next one where to look, and lets nothing go: in
-a shard that is looked at, everything is read again. If it is malformed, or from a newer build, the
-next pass is a full sweep.
-"""
+"""The adapters behind the job's ports, over an object store and Lance."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
-from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable
+from memwal.errors import Missing, Refused, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage.kinds import KINDS_BESIDE
+from memwal.jobs.garbage.kinds import KINDS_OUTSIDE
 from memwal.jobs.garbage.model import (
     Evidence,
+    Expired,
+    FindDeciding,
     GarbageLimits,
     RetainedVersion,
     ShardEvidence,
     Sweep,
-    SweptShard,
-    WriterClaim,
     cutoff_nanos,
 )
-from memwal.jobs.garbage.ports import Expired, FindDeciding
+from memwal.jobs.garbage.store.cache import CacheFile
 from memwal.jobs.garbage.store.shards import ShardFolders
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import Cursor, ShardId, ShardManifest, StoredFile
-from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.ports import Objects
 from memwal.rows.progress import SettledRecord
 from memwal.store.objects.local import find_link
 from memwal.store.objects.opening import read_store_time
@@ -45,86 +36,6 @@ from memwal.store.shards.inherited import read_adopted
 from memwal.store.shards.listing import list_shards
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import tidy_text
-
-PATH = f"{layout.MAINTENANCE}/cache/sweep.json"
-_FORMAT = 1
-
-
-class StoredSweeps:
-    """The stored sweep of one table."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._newer = False
-
-    @cached_property
-    def found(self) -> Sweep | None:
-        """The stored sweep; None when there is none, or it is malformed or can't be read.
-
-        A store that can't be read is not reported from here: the table's own error shows it.
-        """
-        try:
-            document = json.loads(self._objects.get(PATH, DOCUMENT_BYTES_MAX))
-            self._newer = document["format"] > _FORMAT
-            body = document["sweep"]
-            known = document["format"] == _FORMAT and document["sha256"] == _digest(body)
-            return _decode(body) if known else None
-        except (Missing, Corruption, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        except (RecursionError, OverflowError):
-            return None
-        except MemWalError:
-            self._newer = True  # it may be
-            return None
-
-    def remember(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
-        """Store the sweep, unless a newer build's is there; a failure to store it is ignored."""
-        body = _encode(sweep)
-        document = {"format": _FORMAT, "sha256": _digest(body), "sweep": body}
-        data = json.dumps(document, separators=(",", ":")).encode()
-        if not self._newer and len(data) <= DOCUMENT_BYTES_MAX:
-            with suppress(MemWalError):
-                before_write()
-                self._objects.put(PATH, data)
-
-
-def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _encode(sweep: Sweep) -> dict[str, Any]:
-    shards = {
-        shard: [was.next_generation, was.waits_since_nanos, was.merged_generation]
-        for shard, was in sorted(sweep.shards.items())
-    }
-    return {**asdict(sweep), "shards": shards}
-
-
-def _decode(body: Mapping[str, Any]) -> Sweep:
-    """Read a sweep; raises ValueError, KeyError or TypeError for what `_encode` never writes."""
-    shards = {_check_shard(shard): _swept(*was) for shard, was in body["shards"].items()}
-    found = Sweep(**{**body, "shards": shards})
-    numbers = (found.swept_at_nanos, found.version, found.version_at_nanos)
-    if type(found.wal) is not bool or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError("not as it is written here")
-    return found
-
-
-def _check_shard(name: str) -> ShardId:
-    if not layout.is_shard_folder(name):
-        raise ValueError(f"{name!r} is no shard")
-    return ShardId(name)
-
-
-def _swept(next_generation: int, waits_since_nanos: int, merged_generation: int) -> SweptShard:
-    numbers = (next_generation, waits_since_nanos, merged_generation)
-    if any(type(n) is not int or not 0 <= n <= layout.U64_MAX for n in numbers):
-        raise ValueError("not as it is written here")
-    return SweptShard(
-        next_generation=next_generation,
-        waits_since_nanos=waits_since_nanos,
-        merged_generation=merged_generation,
-    )
 
 
 class StoredGarbageEvidence:
@@ -146,7 +57,7 @@ class StoredGarbageEvidence:
         self._shards = ShardFolders(objects)
         self._versions = RetainedVersions(objects)
         self._heads = WalHeads(objects)
-        self._sweeps = StoredSweeps(objects)
+        self._sweep: CacheFile[Sweep] = CacheFile(objects, "sweep", Sweep)
         self._checkpoints = StoredCheckpoints(objects, readers_max=readers_max)
         self._make_pool = partial(make_pool, readers_max)
 
@@ -165,9 +76,9 @@ class StoredGarbageEvidence:
         find_deciding: FindDeciding | None = None,
         only: Set[ShardId] | None = None,
         listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
-        beside: Evidence | None = None,
+        outside: Evidence | None = None,
     ) -> Evidence:
-        """Read the retained versions, the shard folders, and what lies beside them.
+        """Read the retained versions, the shard folders, and what lies outside them.
 
         What can't be read is noted as a problem in the evidence. Raises StoreUnavailable and
         BadCredentials.
@@ -177,11 +88,11 @@ class StoredGarbageEvidence:
         file of a shard. `find_deciding` gets evidence with WAL entries as the cache has them, and
         returns the position in each shard from which on they have to be read; lower ones count as
         unread. `only` restricts the look to some shards; `listed` are files of theirs that were
-        listed a moment ago, and `beside` is everything else that was read then.
+        listed a moment ago, and `outside` is everything else that was read then.
         """
         with self._make_pool() as pool:
-            if beside is None:
-                beside = self._read_beside(pool, verified=verified)
+            if outside is None:
+                outside = self._read_outside(pool, verified=verified)
             cutoff = cutoff_nanos(limits, now_nanos)
             shards = self._shards.read(
                 pool,
@@ -196,10 +107,10 @@ class StoredGarbageEvidence:
                 stored = not verified or find_deciding is not None
                 entries_max = limits.wal_entries_per_shard_max
                 shards = self._heads.add(pool, shards, manifests, cutoff, entries_max, stored)
-            settled = self._read_settled(pool, beside.versions, manifests)
+            settled = self._read_settled(pool, outside.versions, manifests)
             shards = self._settle(pool, shards, manifests, settled)
             evidence = replace(
-                beside,
+                outside,
                 shards={s.shard_id: s for s in shards},
                 settled=settled,
                 adopted=self._read_adopted(manifests),
@@ -210,12 +121,12 @@ class StoredGarbageEvidence:
                 evidence = self._heads.confirm(pool, evidence, needed, epochs)
             return evidence
 
-    def _read_beside(self, pool: Executor, *, verified: bool) -> Evidence:
+    def _read_outside(self, pool: Executor, *, verified: bool) -> Evidence:
         versions, problems = self._versions.read(pool, verified=verified)
         return Evidence(
             versions=versions,
             checkpoints=self._checkpoints.list(),
-            beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
+            outside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_OUTSIDE},
             problems=tuple(problems),
         )
 
@@ -268,12 +179,18 @@ class StoredGarbageEvidence:
             return self._shards.list_files(pool, shards)
 
     def recall_sweep(self) -> Sweep | None:
-        """The sweep that former passes stored; None where there is none that can be used."""
-        return self._sweeps.found
+        """The sweep that former passes stored; None where there is none that can be used.
+
+        It tells where to look. In a shard that is looked at, everything is read again; without one,
+        all shards are looked at.
+        """
+        found = self._sweep.stored
+        known = found is not None and all(map(layout.is_shard_folder, found.shards))
+        return found if known else None
 
     def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
         """Store the sweep for the next pass; a failure to store it is ignored."""
-        self._sweeps.remember(sweep, before_write)
+        self._sweep.write(sweep, before_write)
 
     def store_now_nanos(self, name: str) -> int:
         """The store's own time, read off a file that is written under this name for the purpose."""
@@ -294,20 +211,6 @@ class StoredGarbageEvidence:
     def claimed_versions(self) -> frozenset[int] | None:
         """As `referenced_versions`, without tags of checkpoints; None if one can't be read."""
         return self._versions.read_claimed()
-
-    def oldest_claim(
-        self,
-        manifests: Mapping[ShardId, ShardManifest],
-        evidence: Evidence,
-        before_nanos: int,
-    ) -> WriterClaim | None:
-        """The oldest writer claim that still holds a shard and was made before `before_nanos`.
-
-        None without one; what can't be read is left out. It works on the listing in `evidence`, and
-        reads few manifests: those that tell where a shard's present epoch began.
-        """
-        with self._make_pool() as pool:
-            return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of versions and WAL entries, so that the next run reads less.

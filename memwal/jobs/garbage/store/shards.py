@@ -1,4 +1,4 @@
-"""What lies in the shard folders, their manifests from before the grace, and writer claims."""
+"""What lies in the shard folders, and their manifests from before the grace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from memwal.jobs.garbage.model import (
     ShardEvidence,
     StoredManifest,
     WalFile,
-    WriterClaim,
     past_version,
 )
 from memwal.model import ShardId, ShardManifest, StoredFile
@@ -32,48 +31,6 @@ from memwal.store.shards.manifests import ShardManifests
 
 Read = Callable[[ShardManifest, int], ShardManifest]
 """Reads another manifest version of the same shard; what was read once is remembered."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManifestHistories:
-    """Reads what decides about older manifests, where some of them might go."""
-
-    hint: Callable[[ShardId], int | None]
-    read: Read
-
-    def add(
-        self,
-        listed: ShardEvidence,
-        latest: ShardManifest,
-        cutoff_nanos: int,
-        limits: GarbageLimits,
-        *,
-        rarely: bool = False,
-    ) -> ShardEvidence:
-        """The evidence with the history, or without one if nothing can go or it can't be read.
-
-        With `rarely`, it is read only where many manifests may go, since each shard costs several
-        requests. Where manifests were collected before, `astray` is found out, too: whether the
-        version hint leads to no manifest.
-        """
-        lowest = find_lowest(listed.manifests, latest.version)
-        top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
-        is_collectable = has_collectable(listed, latest.version, top)
-        if rarely and top - lowest < limits.numbered_kept_min:
-            is_collectable = False
-        if not is_collectable and not listed.stoppers:
-            return listed
-        with suppress(MemWalError):
-            hinted = self.hint(latest.shard_id)
-            if listed.stoppers:
-                target = hinted or 0
-                is_there = any(m.version == target for m in listed.manifests)
-                listed = replace(listed, astray=target <= latest.version and not is_there)
-            if is_collectable:
-                walk = _Walk(latest=latest, lowest=lowest, read=self.read)
-                ends = (*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version)))
-                listed = replace(listed, history=ManifestHistory(hinted=hinted, ends=ends))
-        return listed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +93,6 @@ class ShardFolders:
         self._manifests = ShardManifests(objects)
         self._past: dict[tuple[str, int], ShardManifest] = {}
         self._lock = threading.Lock()
-        self._histories = ManifestHistories(hint=self._manifests.hint, read=self._read)
 
     def read(
         self,
@@ -172,9 +128,10 @@ class ShardFolders:
                 numbered = (*listed.manifests, *listed.stoppers)
                 sizes = {stored.version: stored.size_bytes for stored in numbered}
                 self._manifests.check_unforked(shard_id, sizes)
-                listed = self._date(listed, manifest, cutoff_nanos)
+                if (version := past_version(listed.manifests, cutoff_nanos)) is not None:
+                    listed = replace(listed, past=self._read(manifest, version))
                 listed = replace(listed, cover=self._find_cover(listed, manifest))
-                return self._histories.add(
+                return self._add_history(
                     listed, manifest, cutoff_nanos, limits, rarely=only is not None
                 )
             except MemWalError as error:
@@ -191,21 +148,39 @@ class ShardFolders:
         found = pool.map(lambda folder: list(self._objects.list(folder)), folders)
         return dict(zip(chosen, found, strict=True))
 
-    def _date(self, listed: ShardEvidence, latest: ShardManifest, cutoff: int) -> ShardEvidence:
-        """Add the manifest from before the grace, and which folders a stored manifest names."""
-        version = past_version(listed.manifests, cutoff)
-        if version is None:
+    def _add_history(
+        self,
+        listed: ShardEvidence,
+        latest: ShardManifest,
+        cutoff_nanos: int,
+        limits: GarbageLimits,
+        *,
+        rarely: bool,
+    ) -> ShardEvidence:
+        """The evidence with what decides about older manifests, if any can go and it can be read.
+
+        With `rarely`, it is read only where many manifests may go, since each shard costs several
+        requests. Where manifests were collected before, `astray` is found out, too: whether the
+        version hint leads to no manifest.
+        """
+        lowest = find_lowest(listed.manifests, latest.version)
+        top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
+        is_collectable = has_collectable(listed, latest.version, top)
+        if rarely and top - lowest < limits.numbered_kept_min:
+            is_collectable = False
+        if not is_collectable and not listed.stoppers:
             return listed
-        named = {g.path for g in latest.flushed_generations}
-        unnamed = [folder for folder in listed.folders if folder.name not in named]
-        were_listed = self._find_listed_once(listed, unnamed)
-        return replace(
-            listed,
-            past=self._read(latest, version),
-            folders=tuple(
-                replace(folder, was_listed=folder.name in were_listed) for folder in listed.folders
-            ),
-        )
+        with suppress(MemWalError):
+            hinted = self._manifests.hint(latest.shard_id)
+            if listed.stoppers:
+                target = hinted or 0
+                is_there = any(m.version == target for m in listed.manifests)
+                listed = replace(listed, astray=target <= latest.version and not is_there)
+            if is_collectable:
+                walk = _Walk(latest=latest, lowest=lowest, read=self._read)
+                ends = (*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version)))
+                listed = replace(listed, history=ManifestHistory(hinted=hinted, ends=ends))
+        return listed
 
     def _find_cover(self, listed: ShardEvidence, latest: ShardManifest) -> ShardManifest | None:
         """The newest manifest from before the grace all of whose flushed generations are gone."""
@@ -227,44 +202,6 @@ class ShardFolders:
         found = bisect_left(versions, True, max(low, 0), high, key=is_later)
         return self._read_version(latest.shard_id, versions[found - 1]) if found else None
 
-    def _find_listed_once(
-        self, listed: ShardEvidence, folders: Sequence[GenerationFolder]
-    ) -> frozenset[str]:
-        """The names of those folders that a stored manifest version names: a flush listed them.
-
-        Only the report's word for a folder depends on it. They are looked up newest first, as the
-        version that names the newest names the older ones too, unless they were dropped by then.
-        """
-        versions = sorted(m.version for m in listed.manifests)
-        named: set[str] = set()
-        for folder in sorted(folders, key=lambda f: f.generation, reverse=True):
-            if folder.name not in named:
-                named |= self._find_names_around(listed.shard_id, versions, folder)
-        return frozenset(named)
-
-    def _find_names_around(
-        self, shard_id: ShardId, versions: Sequence[int], folder: GenerationFolder
-    ) -> set[str]:
-        """The names in all manifest versions read while searching the one of a folder's flush.
-
-        That is the first version whose current generation is above the folder's number. Counters
-        never fall, so a galloping search finds it; a version that names the folder ends it early.
-        """
-        names: set[str] = set()
-        low, high, step = 0, len(versions), 1
-        try:
-            while low < high and folder.name not in names:
-                middle = max(low, high - step) if step else (low + high) // 2
-                found = self._read_version(shard_id, versions[middle])
-                names |= {g.path for g in found.flushed_generations}
-                if found.current_generation > folder.generation:
-                    high, step = middle, step * 2
-                else:
-                    low, step = middle + 1, 0
-        except MemWalError:
-            pass  # the folder is reported as an orphan then
-        return names
-
     def _read(self, latest: ShardManifest, version: int) -> ShardManifest:
         same = version == latest.version
         return latest if same else self._read_version(latest.shard_id, version)
@@ -282,57 +219,6 @@ class ShardFolders:
         with suppress(MemWalError):
             return find_proven(latest, record, self._manifests.digest)
         return 0
-
-    # ---- claims
-
-    def find_oldest_claim(
-        self,
-        pool: Executor,
-        manifests: Mapping[ShardId, ShardManifest],
-        shards: Mapping[ShardId, ShardEvidence],
-        before_nanos: int,
-    ) -> WriterClaim | None:
-        """The oldest writer claim that still holds a shard and was made before `before_nanos`."""
-        found: list[WriterClaim] = []
-
-        def look(latest: ShardManifest) -> None:
-            listed = shards.get(latest.shard_id)
-            before = min((c.claimed_at_nanos for c in found), default=before_nanos)
-            if listed is not None and latest.writer_epoch > 0:
-                with suppress(MemWalError):
-                    found.extend(self._find_claim(latest, listed, before))
-
-        list(pool.map(look, manifests.values()))
-        return min(found, key=lambda c: c.claimed_at_nanos, default=None)
-
-    def _find_claim(
-        self, latest: ShardManifest, listed: ShardEvidence, before_nanos: int
-    ) -> Iterable[WriterClaim]:
-        """The present claim on a shard, if it was made before `before_nanos`.
-
-        Epochs never fall, so its first manifest is found by bisection.
-        """
-        stored = listed.manifests
-        old = past_version(stored, before_nanos)
-        ordered = sorted((m for m in stored if old and m.version <= old), key=lambda m: m.version)
-
-        def is_of_claim(manifest: StoredManifest) -> bool:
-            return self._read(latest, manifest.version).writer_epoch == latest.writer_epoch
-
-        claimed_at = None
-        if listed.stoppers and is_of_claim(min(listed.manifests, key=lambda m: m.version)):
-            # The claim's first manifest was collected: the newest stopper has its time.
-            newest = max(s.version for s in listed.stoppers)
-            path = layout.shard_manifest_path(latest.shard_id, newest)
-            claimed_at = layout.decode_stopper(self._objects.get(path))
-        elif ordered and is_of_claim(ordered[-1]):
-            claimed_at = ordered[bisect_left(ordered, True, key=is_of_claim)].modified_at_nanos
-        if claimed_at is not None and claimed_at <= before_nanos:
-            yield WriterClaim(
-                shard_id=latest.shard_id,
-                writer_epoch=latest.writer_epoch,
-                claimed_at_nanos=claimed_at,
-            )
 
 
 def _sort_files(

@@ -2,33 +2,27 @@
 
 What was read is remembered by path, size, time and etag: in this object, and in a small cache file.
 The file only saves an idle run its reads. A plan that is carried out (`verified`) takes nothing
-from it, since a forged fact would let a generation go. Fields that a newer build adds to the file
-are ignored and kept; they must not change what the others mean.
+from it, since a forged fact would let a generation go.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import Corruption, Missing
 from memwal.format import layout
 from memwal.jobs.garbage.model import RetainedVersion
-from memwal.model import ShardId, StoredFile
+from memwal.jobs.garbage.store.cache import CacheFile
+from memwal.model import StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.store.records.former_merges import list_named
 from memwal.store.tables.manifests import TableManifests
 
-CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
-_CACHE_FORMAT = 2
-_CACHE_BYTES_MAX = 8 * 1024 * 1024
 # Below this many versions, reading them costs less than keeping a cache is worth.
 _CACHED_VERSIONS_MIN = 64
 
@@ -56,8 +50,9 @@ class RetainedVersions:
         self._objects = objects
         self._manifests = TableManifests(objects)
         self._read: dict[StoredFile, RetainedVersion] = {}
-        self._stored: dict[StoredFile, RetainedVersion] | None = None
-        self._document: Mapping[str, Any] = {}
+        self._cache: CacheFile[list[tuple[StoredFile, RetainedVersion]]] = CacheFile(
+            objects, "retained_versions", list[tuple[StoredFile, RetainedVersion]]
+        )
         self._keys: dict[StoredFile, RetainedVersion] = {}
         self._lock = threading.Lock()
 
@@ -87,15 +82,11 @@ class RetainedVersions:
                     yield info.path, None
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Cache what is known of the versions for the next run, if any is new (see the port)."""
+        """Cache what is known of the versions for the next run, if any is new."""
         known = self._keys
         if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._read_cache().keys():
             return
-        data = _encode(known, self._document)
-        if len(data) <= _CACHE_BYTES_MAX:
-            with suppress(MemWalError):
-                before_write()
-                self._objects.put(CACHE_PATH, data)
+        self._cache.write(sorted(known.items(), key=lambda found: found[0].path), before_write)
 
     def read(
         self, pool: Executor, *, verified: bool
@@ -182,12 +173,11 @@ class RetainedVersions:
                 )
 
     def _read_cache(self) -> dict[StoredFile, RetainedVersion]:
-        if self._stored is None:
-            self._stored = {}
-            with suppress(Missing, Corruption):  # Corruption: larger than is ever written
-                data = self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX)
-                self._stored, self._document = _decode(data)
-        return self._stored
+        return {
+            file: version
+            for file, version in self._cache.stored or ()
+            if layout.parse_table_manifest_name(file.path.rpartition("/")[2]) == version.version
+        }
 
 
 def _is_generation(folder: str) -> bool:
@@ -198,75 +188,4 @@ def _is_generation(folder: str) -> bool:
         and parts[-3] == layout.MEM_WAL
         and layout.is_shard_folder(parts[-2])
         and layout.parse_generation_folder(parts[-1]) is not None
-    )
-
-
-# ---- the cache file
-
-
-def _encode(known: Mapping[StoredFile, RetainedVersion], before: Mapping[str, Any]) -> bytes:
-    """The new cache file; fields of the one before that this build doesn't know are kept."""
-    kept = {_info_of(entry): entry for entry in before.get("entries", ())}
-    ordered = sorted(known, key=astuple)
-    entries = [{**kept.get(info, {}), **_entry_of(info, known[info])} for info in ordered]
-    own = {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
-    return json.dumps({**before, **own}).encode()
-
-
-def _entry_of(info: StoredFile, version: RetainedVersion) -> dict[str, Any]:
-    return {
-        **asdict(info),
-        "name": version.name,
-        "version": version.version,
-        "on_main": version.on_main,
-        "timestamp_nanos": version.timestamp_nanos,
-        "merged": None if version.merged is None else dict(version.merged),
-        "index_uuids": sorted(version.index_uuids),
-        "settled_ids": sorted(version.settled_ids),
-    }
-
-
-def _info_of(entry: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(
-        path=str(entry["path"]),
-        size_bytes=int(entry["size_bytes"]),
-        modified_at_nanos=int(entry["modified_at_nanos"]),
-        etag=str(entry["etag"]),
-    )
-
-
-def _digest(entries: Any) -> str:
-    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-
-
-def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str, Any]]:
-    """The facts in a cache file, and its document; both empty if anything about it is malformed."""
-    try:
-        document = json.loads(data)
-        entries = document["entries"]
-        if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
-            return {}, {}
-        found = {_info_of(entry): _version_of(entry) for entry in entries}
-        written = [_entry_of(info, version) for info, version in found.items()]
-        stored = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
-        named = all(
-            layout.parse_table_manifest_name(info.path.rpartition("/")[2]) == version.version
-            for info, version in found.items()
-        )
-    except (*_NOT_A_REFERENCE, AttributeError):
-        return {}, {}
-    # A file with values that we would write differently (`false` for a version) is not ours.
-    return (found, document) if named and _digest(written) == _digest(stored) else ({}, {})
-
-
-def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
-    merged = entry["merged"]
-    return RetainedVersion(
-        name=str(entry["name"]),
-        version=int(entry["version"]),
-        on_main=bool(entry["on_main"]),
-        timestamp_nanos=int(entry["timestamp_nanos"]),
-        merged=None if merged is None else {ShardId(str(s)): int(g) for s, g in merged.items()},
-        index_uuids=frozenset(str(u) for u in entry["index_uuids"]),
-        settled_ids=frozenset(str(i) for i in entry["settled_ids"]),
     )

@@ -8,14 +8,13 @@ deletes rely only on what the run has read itself, since a forged head would let
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.garbage.kinds.wal_entry import (
@@ -23,19 +22,17 @@ from memwal.jobs.garbage.kinds.wal_entry import (
     find_earlier,
     find_sentinel_like,
     has_gone_between,
+    infer_epochs,
     is_covered,
     must_be_read,
-    tell_epochs,
 )
 from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
+from memwal.jobs.garbage.store.cache import CacheFile
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.wal import WalEntries
 
-CACHE_PATH = f"{layout.MAINTENANCE}/cache/wal_heads.json"
-_CACHE_FORMAT = 1
-_CACHE_BYTES_MAX = 8 * 1024 * 1024
-_CACHED_ENTRIES_MAX = 100_000
+_CACHED_ENTRIES_MAX = 20_000
 # Below this many entries, reading them costs less than keeping a cache is worth.
 _CACHED_ENTRIES_MIN = 16
 
@@ -44,10 +41,9 @@ class WalHeads:
     """The heads of one table's WAL entries."""
 
     def __init__(self, objects: Objects) -> None:
-        self._objects = objects
         self._wal = WalEntries(objects)
         self._read: dict[StoredFile, WalFile] = {}
-        self._stored: Mapping[StoredFile, WalFile] | None = None
+        self._cache: CacheFile[list[WalFile]] = CacheFile(objects, "wal_heads", list[WalFile])
         self._known: dict[StoredFile, WalFile] = {}
         self._looked_at: set[str] = set()
         self._lock = threading.Lock()
@@ -86,7 +82,7 @@ class WalHeads:
         for place, shard in enumerate(shards):
             if shard.shard_id in small:
                 latest = manifests[shard.shard_id]
-                wal = {e.position: e for e in tell_epochs(shard.wal, latest.writer_epoch)}
+                wal = {e.position: e for e in infer_epochs(shard.wal, latest.writer_epoch)}
                 shards[place] = replace(shard, wal=tuple(wal.values()))
                 wanted = coverable[shard.shard_id]
                 coverable[shard.shard_id] = [
@@ -100,7 +96,7 @@ class WalHeads:
     ) -> dict[str, WalFile]:
         """Entries with their heads, by path: the known ones, and up to `reads_max` more a group."""
         worth_it = stored and sum(map(len, entries)) >= _CACHED_ENTRIES_MIN
-        known = {**(self._read_cache() if worth_it else {}), **self._read}
+        known = {**(self._stored if worth_it else {}), **self._read}
         unknown = [
             entry
             for group in entries
@@ -125,25 +121,25 @@ class WalHeads:
         them. All other heads count as not looked at.
         """
         wal = {
-            entry.file.path: replace(entry, read=False, told=False)
+            entry.file.path: replace(entry, read=False, inferred=False)
             for shard in evidence.shards.values()
             for entry in shard.wal
-            if entry.told or (entry.read and not self._is_confirmed(entry))
+            if entry.inferred or (entry.read and not self._is_confirmed(entry))
         }
         wanted = [
             wal[entry.file.path]
             for shard_id, lowest in needed.items()
             for entry in evidence.shards[shard_id].wal
-            if entry.position >= lowest and not entry.told and entry.file.path in wal
+            if entry.position >= lowest and not entry.inferred and entry.file.path in wal
         ]
         wal.update((entry.file.path, entry) for entry in pool.map(self._read_head, wanted))
         shards = {s.shard_id: s for s in _with_heads(evidence.shards.values(), wal)}
         for shard_id, lowest in needed.items():
             before = evidence.shards[shard_id].wal
-            if any(e.told for e in before):
+            if any(e.inferred for e in before):
                 earlier = find_earlier(before, lowest)
-                told = tell_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
-                shards[shard_id] = replace(shards[shard_id], wal=told)
+                inferred = infer_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
+                shards[shard_id] = replace(shards[shard_id], wal=inferred)
         return replace(evidence, shards=shards)
 
     def _is_confirmed(self, entry: WalFile) -> bool:
@@ -161,7 +157,7 @@ class WalHeads:
         found = replace(
             entry,
             read=True,
-            told=False,
+            inferred=False,
             generation=head.generation,
             writer_epoch=head.writer_epoch,
             fence_sentinel=head.fence_sentinel,
@@ -171,31 +167,28 @@ class WalHeads:
         return found
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Cache the heads of entries for the next run, if any of them is new (see the port)."""
+        """Cache the heads of entries for the next run, if any of them is new."""
         if not self._known:
             return
         known = {
             file: entry
-            for file, entry in self._read_cache().items()
+            for file, entry in self._stored.items()
             if file.path.rpartition("/")[0] not in self._looked_at
         }
         known |= {key: self._read.get(key, entry) for key, entry in self._known.items()}
-        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._read_cache().items():
+        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._stored.items():
             return
         # Where there are too many, sentinels come first: they stay for good.
         lasting = sorted(known.values(), key=lambda e: (not e.fence_sentinel, e.file.path))
-        data = _encode(lasting[:_CACHED_ENTRIES_MAX])
-        if len(data) <= _CACHE_BYTES_MAX:
-            with suppress(MemWalError):
-                before_write()
-                self._objects.put(CACHE_PATH, data)
+        self._cache.write(lasting[:_CACHED_ENTRIES_MAX], before_write)
 
-    def _read_cache(self) -> Mapping[StoredFile, WalFile]:
-        if self._stored is None:
-            self._stored = {}
-            with suppress(Missing, Corruption):  # Corruption: it is too large
-                self._stored = _decode(self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX))
-        return self._stored
+    @cached_property
+    def _stored(self) -> Mapping[StoredFile, WalFile]:
+        return {
+            entry.file: entry
+            for entry in self._cache.stored or ()
+            if layout.parse_wal_entry_name(entry.file.path.rpartition("/")[2]) == entry.position
+        }
 
 
 def _with_heads(
@@ -204,57 +197,3 @@ def _with_heads(
     return [
         replace(shard, wal=tuple(heads.get(w.file.path, w) for w in shard.wal)) for shard in shards
     ]
-
-
-# ---- the cache file
-
-
-def _encode(entries: Iterable[WalFile]) -> bytes:
-    shards: dict[str, list[list[int | str | None]]] = {}
-    for entry in entries:
-        shard = entry.file.path.split("/")[1]
-        file = entry.file
-        facts = (entry.position, file.size_bytes, file.modified_at_nanos, file.etag)
-        head = (entry.writer_epoch, entry.generation, int(entry.fence_sentinel))
-        shards.setdefault(shard, []).append([*facts, *head])
-    return json.dumps({"format": _CACHE_FORMAT, "shards": shards}, separators=(",", ":")).encode()
-
-
-def _decode(data: bytes) -> dict[StoredFile, WalFile]:
-    """The heads in a cache file; none if anything about it is malformed."""
-    try:
-        document = json.loads(data)
-        if document["format"] != _CACHE_FORMAT:
-            return {}
-        found = (
-            _entry_of(ShardId(shard), *facts)
-            for shard, entries in document["shards"].items()
-            for facts in entries
-        )
-        return {entry.file: entry for entry in found}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-def _entry_of(
-    shard: ShardId,
-    position: int,
-    size: int,
-    modified: int,
-    etag: str,
-    epoch: int,
-    generation: int | None,
-    sentinel: int,
-) -> WalFile:
-    facts = (position, size, modified, epoch, sentinel, 0 if generation is None else generation)
-    if type(etag) is not str or any(type(fact) is not int for fact in facts):
-        raise ValueError("not as it is written here")
-    path = layout.wal_entry_path(shard, position)
-    return WalFile(
-        position=position,
-        file=StoredFile(path=path, size_bytes=size, modified_at_nanos=modified, etag=etag),
-        read=True,
-        generation=generation,
-        writer_epoch=epoch,
-        fence_sentinel=bool(sentinel),
-    )

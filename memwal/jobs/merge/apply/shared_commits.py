@@ -21,7 +21,7 @@ from memwal.errors import (
     StandDown,
     StoreUnavailable,
 )
-from memwal.jobs.merge.apply.shard import ShardMerger, ShardRun
+from memwal.jobs.merge.apply import ShardMerger, ShardRun
 from memwal.jobs.merge.plan import (
     FoldFacts,
     NextCommit,
@@ -30,7 +30,6 @@ from memwal.jobs.merge.plan import (
     choose_folds,
     choose_plans,
     plan_commit,
-    shape_shared,
 )
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
@@ -96,7 +95,7 @@ class _Rounds:
                 if together is None:
                     continue
                 asked = self.single.clock.monotonic_seconds()
-                with self.single.turns.turn(together.inserts_many) as held:
+                with self.single.queue.turn() as held:
                     deadline += self.single.clock.monotonic_seconds() - asked
                     if held:
                         view = self._take_view(self.left())
@@ -107,7 +106,7 @@ class _Rounds:
             except (LostRace, StoreUnavailable, Missing) as error:
                 lost += 1
                 if isinstance(error, LostRace):
-                    self.single.turns.lost()
+                    self.single.queue.lost()
                 view = self._look_after_error(plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
                     self.single.wait(error, lost, deadline, f"{count_of(len(plans), 'shard')}")
@@ -209,15 +208,13 @@ class _Rounds:
 
     def _commit(self, plans: Mapping[ShardId, NextCommit], together: SharedFold) -> None:
         single = self.single
-        folds = {shard: self.folds[shard][1] for shard in plans}
-        shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
         single.before_commit()
         single.steps("commit")
-        stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
+        stats = together.commit({shard: plan.mark for shard, plan in plans.items()})
         single.steps("committed")
         for place, (shard_id, plan) in enumerate(plans.items()):
             run = self.runs[shard_id]
-            run.count_commit(plan, self.folds.pop(shard_id)[1], shape, stats[shard_id])
+            run.count_commit(plan, self.folds.pop(shard_id)[1], stats[shard_id])
             run.commits_shared += place > 0
         self.runs[next(iter(plans))].bytes_read += together.bytes_read
 

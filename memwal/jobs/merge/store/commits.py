@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,12 @@ import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import Corruption, LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import CommitShape, Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
 from memwal.rows.memory import Memory
-from memwal.run.metrics.spans import span
-from memwal.store.tables.double_keys import scan_keys
+from memwal.store.tables.datasets import scan_keys
 from memwal.store.tables.lance_calls import (
     ERRORS,
     Says,
@@ -43,20 +41,15 @@ WAIT_SECONDS_MAX = 120.0
 """The longest wait for a turn; after that, a merge commits alongside the others."""
 
 _POLL_SECONDS = 0.02
-_KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
-# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
-_COMPARED_MIN = 200
 
-
-class HostTurns:
-    """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
+class HostCommitQueue:
+    """The CommitQueue port: a lock file per table, which the kernel unlocks when its holder dies.
 
     Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
-    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal,
-    or after a commit that would have been refused beside another; the file's time says when that
-    was. Where no file can be made, there are no turns.
+    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal;
+    the file's time says when that was. Where no file can be made, there are no turns.
     """
 
     def __init__(
@@ -65,24 +58,17 @@ class HostTurns:
         clock: Clock,
         *,
         waiting: Callable[[], None] = lambda: None,
-        alone: bool = True,
         folder: Path | None = None,
     ) -> None:
-        """`waiting` is called while a turn is waited for, and may raise.
-
-        `alone` means that nobody else is known to merge the table now.
-        """
+        """`waiting` is called while a turn is waited for, and may raise."""
         self._clock = clock
         self._waiting = waiting
-        self._alone = alone
         self._folder = folder or _own_folder()
         self._name = f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.turn"
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """See the port."""
-        if not self._alone and inserts_many():
-            self.lost()  # commits would be refused, so turns are taken from now on
         file = self._open_recent()
         if file is None:
             yield False
@@ -109,9 +95,6 @@ class HostTurns:
                 os.utime(file, ns=(now, now))
             finally:
                 os.close(file)
-            for other in self._folder.glob("*.turn"):
-                if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
-                    other.unlink()
 
     def _open_recent(self) -> int | None:
         """The lock file, if a commit was refused lately."""
@@ -161,7 +144,6 @@ def upsert(
     keys: Sequence[str],
     rows: Callable[[], pa.Table | pa.RecordBatchReader],
     *,
-    join: Join,
     deletes: pa.Table | None,
     marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
@@ -173,11 +155,11 @@ def upsert(
     builder = base.merge_insert(list(keys)).when_matched_update_all().when_not_matched_insert_all()
     if deletes is not None and len(deletes):
         builder = builder.when_not_matched_by_source_delete(key_predicate(deletes))
-    return _execute(base, builder, rows, join=join, marks=marks, cause=cause)
+    return _execute(base, builder, rows, marks=marks, cause=cause)
 
 
 def delete_keys(
-    base: Any, keys: Sequence[str], dead: pa.Table, *, join: Join, marks: Mapping[ShardId, int]
+    base: Any, keys: Sequence[str], dead: pa.Table, *, marks: Mapping[ShardId, int]
 ) -> CommitStats:
     """Delete keys by a join, however many, in one commit without a retry on conflict.
 
@@ -185,7 +167,7 @@ def delete_keys(
     port says.
     """
     builder = base.merge_insert(list(keys)).when_matched_delete()
-    return _execute(base, builder, lambda: dead, join=join, marks=marks)
+    return _execute(base, builder, lambda: dead, marks=marks)
 
 
 def _execute(
@@ -193,22 +175,18 @@ def _execute(
     builder: Any,
     rows: Callable[[], pa.Table | pa.RecordBatchReader],
     *,
-    join: Join,
     marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
 ) -> CommitStats:
-    builder = builder.conflict_retries(0).use_index(join is Join.INDEX)
+    builder = builder.conflict_retries(0).use_index(False)
     if marks:
         builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
-    with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
-        stats = run_commit(base, lambda: builder.execute(rows()), cause)
-        found = CommitStats(
-            rows_inserted=int(stats["num_inserted_rows"]),
-            rows_updated=int(stats["num_updated_rows"]),
-            rows_deleted=int(stats["num_deleted_rows"]),
-        )
-        tell(version=base.version, **asdict(found))
-    return found
+    stats = run_commit(base, lambda: builder.execute(rows()), cause)
+    return CommitStats(
+        rows_inserted=int(stats["num_inserted_rows"]),
+        rows_updated=int(stats["num_updated_rows"]),
+        rows_deleted=int(stats["num_deleted_rows"]),
+    )
 
 
 def run_commit(
@@ -302,9 +280,7 @@ class LanceSharedFold:
         self._bytes_read += count_bytes_read((self.base,))
         return self._bytes_read
 
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Upsert all winners and set all marks in one commit (see the port)."""
         made = {shard: self._count(shard) for shard in self.members}  # of the base as it is now
         members = self.members.values()
@@ -312,9 +288,9 @@ class LanceSharedFold:
         dead = pa.concat_tables([key_table(m.tombstones, self.every.schema) for m in members])
         keys, marks = self.every.column_names, {shard: marks[shard] for shard in self.members}
         if len(rows) or not len(dead):
-            upsert(self.base, keys, lambda: rows, join=shape.join, deletes=dead, marks=marks)
+            upsert(self.base, keys, lambda: rows, deletes=dead, marks=marks)
         else:
-            delete_keys(self.base, keys, dead, join=shape.join, marks=marks)
+            delete_keys(self.base, keys, dead, marks=marks)
         return made
 
     def _count(self, shard_id: ShardId) -> CommitStats:
@@ -329,11 +305,6 @@ class LanceSharedFold:
     def double_keys(self) -> int:
         """See the port."""
         return sum(int(np.count_nonzero(live > 1)) for live, _ in self._copies.values())
-
-    def inserts_many(self) -> bool:
-        """See the port."""
-        new = sum(int(np.count_nonzero(live == 0)) for live, _ in self._copies.values())
-        return new >= _COMPARED_MIN
 
     @cached_property
     def _copies(self) -> Mapping[ShardId, Sequence[Places]]:

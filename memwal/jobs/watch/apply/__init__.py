@@ -13,10 +13,10 @@ from typing import Any
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.plan import (
-    Look,
     LookUnderWay,
     Need,
     Round,
+    TableLook,
     WatchLimits,
     assess,
     find_queues,
@@ -39,7 +39,6 @@ from memwal.jobs.watch.report import (
     describe_jobs,
     describe_look,
     describe_space,
-    describe_standing,
 )
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
@@ -107,12 +106,12 @@ class Watch:
             self._take_look(look)
         now = self.clock.monotonic_seconds()
         self._find_overdue(now)
-        waiting: list[str] = []
         if not self.stopping:
             self._begin_looks(now)
-            waiting = self._begin_rounds(now)
+            if self.acts:
+                self._begin_rounds(now)
         for observer in self.observers:
-            observer.turn(list(self.tables), waiting)
+            observer.turn(list(self.tables))
         for end in self.workers.wait(self._find_pause(now)):
             self._take_end(end)
 
@@ -271,7 +270,7 @@ class Watch:
         if self.once or state.lag is None:  # a table that was never seen is reported at the end
             state.report = failed_report(state.name, error)
 
-    def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
+    def _take_found(self, state: WatchedTable, look: TableLook, now: float) -> None:
         is_first, target = state.lag is None, state.watched.target
         self._answered[state.watched.store] = now
         state.aside.pop(LOOK, None)
@@ -334,28 +333,10 @@ class Watch:
             details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
             self._tell(state.name, "fresh", details)
 
-    def explain(self, read_holder: Callable[[Watched], str | None]) -> None:
-        """Tell of each table what it needs now, and what it waits for.
-
-        `read_holder` says who holds a table's lease; None: nobody.
-        """
-        now = self.clock.monotonic_seconds()
-        order = self._order_waiting(now)
-        for state in self.tables.values():
-            after = order[: order.index(state.name)] if state.name in order else []
-            holder = read_holder(state.watched) if state.lag is not None else None
-            standing = state.explain(now, after)
-            self._tell(state.name, "explain", describe_standing(standing, holder))
-
-    def _order_waiting(self, now: float) -> list[str]:
+    def _begin_rounds(self, now: float) -> None:
+        """Begin those that workers are free for, in the order of the tables' turns."""
         found = (self.tables[name].wait_for(now) for name in self._waiting)
-        return order_tables((table for table in found if table is not None), now=now)
-
-    def _begin_rounds(self, now: float) -> list[str]:
-        """Begin those that workers are free for; returns the tables that wait on, in order."""
-        if not self.acts:
-            return []
-        waiting = self._order_waiting(now)
+        waiting = order_tables((table for table in found if table is not None), now=now)
         left = len(waiting)
         for name in waiting:
             state = self.tables[name]
@@ -365,7 +346,6 @@ class Watch:
                 self._begin(state, need, self._find_upkeep(state, now, spare=not left), now)
         if not left and not self.once:
             self._begin_upkeep(now)
-        return [name for name in waiting if self.tables[name].running is None]
 
     def _find_queues(self, now: float) -> Mapping[str, float]:
         found = {name: self.tables[name].find_behind(now) for name in self._behind}
@@ -439,14 +419,14 @@ class Watch:
         return max(0.0, min(longest, self._looks[0][0] - now))
 
     def _tell_errors(self, state: WatchedTable, found: Mapping[str, MemWalError | None]) -> None:
-        """Tell each error once, until its text changes or, with None, what it is about is well."""
+        """Report each error once, until its text changes; None: there is none any more."""
         for key, error in found.items():
             if error is None:
-                state.told.pop(key, None)
+                state.reported.pop(key, None)
                 continue
-            if state.told.get(key) == str(error):
+            if state.reported.get(key) == str(error):
                 continue
-            state.told[key] = str(error)
+            state.reported[key] = str(error)
             more: dict[str, Any] = {"about": key} if key else {}
             until = state.aside.get(key)
             if until is not None:
@@ -459,6 +439,6 @@ class Watch:
         self.events.tell(Event(at_nanos=at, table=table, event=event, details=details))
 
 
-def _report_idle(table: str, look: Look, outcome: str) -> TableReport:
+def _report_idle(table: str, look: TableLook, outcome: str) -> TableReport:
     version = look.view.version
     return TableReport(table=table, outcome=outcome, version_before=version, version_after=version)

@@ -17,11 +17,9 @@ from memwal.jobs.watch.plan import (
     Lag,
     Need,
     Round,
-    Standing,
     Upkeep,
     Waiting,
     WatchLimits,
-    find_age_to_act_at,
     find_look_seconds,
     find_need,
     name_index,
@@ -46,10 +44,10 @@ _NO_PROGRESS = MemWalError("the last round brought what waits no further, and sa
 class WatchedTable:
     """A table and its state.
 
-    `problems` are those of the last look; `told` has the errors that were reported already, by what
-    they are about. `looking` is the table as a look under way was asked for it. `before_round` has
-    the jobs of a round that no look has followed yet, and the progress when it began. `wants` tells
-    whether the last look found a need, even if somebody else holds the lease.
+    `problems` are those of the last look; `reported` has the errors that were reported already, by
+    what they are about. `looking` is the table as a look under way was asked for it. `before_round`
+    has the jobs of a round that no look has followed yet, and the progress when it began. `wants`
+    tells whether the last look found a need, even if somebody else holds the lease.
     """
 
     watched: Watched
@@ -72,7 +70,7 @@ class WatchedTable:
     aside: dict[str, Aside] = field(default_factory=dict)
     upkeep: dict[str, Upkeep] = field(default_factory=dict)
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
     space_told_at: float = -math.inf
     report: TableReport | None = None
@@ -169,27 +167,6 @@ class WatchedTable:
             since=self.waiting_since,
             last_began=self.last_began,
             priority=self.watched.target.priority,
-        )
-
-    def explain(self, now: float, after: Sequence[str]) -> Standing:
-        """How the table is judged; the turn of the tables `after` comes before."""
-        lag, aside = self.lag, self.find_aside(now)
-        oldest = None if lag is None else lag.find_oldest(aside)
-        act_at = find_age_to_act_at(
-            self.watched.target,
-            look_seconds=self.look_seconds(now),
-            round_seconds=self.round_seconds,
-        )
-        begins = None if oldest is None else max(0.0, act_at - (now - oldest))
-        wrong = [*self.problems.values(), *(self.aside[key].reason for key in aside)]
-        return Standing(
-            target=self.watched.target,
-            lag_seconds=None if lag is None else lag.find_worst(now)[0],
-            need=self.need,
-            begins_in_seconds=0.0 if self.need is not None else begins,
-            looks_again_in_seconds=self.look_seconds(now),
-            hindrances=tuple(dict.fromkeys(map(str, wrong))),
-            after=tuple(after),
         )
 
     def find_behind(self, now: float) -> Behind | None:

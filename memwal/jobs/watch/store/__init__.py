@@ -19,16 +19,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable
-from memwal.errors import BadCredentials, MemWalError, Missing, NotATable, unexpected
+from memwal.config import NamespacedTable, ResolvedTable
+from memwal.config.names import ListNames
+from memwal.errors import (
+    BadCredentials,
+    MemWalError,
+    Missing,
+    NotATable,
+    StoreUnavailable,
+    unexpected,
+)
 from memwal.format import layout
 from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.status.report import find_backup_time
 from memwal.jobs.status.store import read_last_backup
-from memwal.jobs.watch.plan import Generation, Look
+from memwal.jobs.watch.plan import Generation, TableLook
 from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
 from memwal.model import (
@@ -46,26 +53,18 @@ from memwal.rows.progress import find_holes
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects
 from memwal.store.records.cursors import StoredCursors
-from memwal.store.records.lease import StoredLeases
 from memwal.store.tables.manifests import (
     TAIL_BYTES,
     TableManifests,
     check_table_folder,
     require_mem_wal,
 )
-from memwal.text import iso_time
 
 _ATTEMPTS_MAX = 3
 # A manifest of 10,000 shards fits into this and costs one request; larger ones cost three.
 _TAIL_BYTES_MAX = 8 * 1024 * 1024
 # The most that a watch reads of one table in its own process: a manifest of a million fragments.
 _MANIFEST_BYTES_MAX = 256 * 1024 * 1024
-# A tagged version may outlive the one after it, so that probing for the next version finds nothing.
-# So versions are listed again after this many looks at most.
-_LOOKS_UNLISTED = 10
-# A manifest's last bytes, with its time and the name of its transaction, tell it from others.
-_MARK_BYTES = 8 * 1024
-
 _LOOKS_MAX = 3
 # Backups are made daily, and not by a watch; cursors are moved by those who follow changes.
 _SELDOM_SECONDS = 600.0
@@ -78,54 +77,21 @@ class LatestVersion:
         self._objects = objects
         self._file: StoredFile | None = None
         self._facts: VersionFacts | None = None
-        self._mark = b""
-        self._unlisted = 0
 
     def read(self) -> VersionFacts:
         """What the latest version's manifest says. Raises NotATable, Corruption."""
-        if self._facts is not None and self._is_still_latest(self._facts.manifest.version):
-            return self._facts
         for _ in range(_ATTEMPTS_MAX):
             version, file = self._find()
-            self._unlisted = _LOOKS_UNLISTED
+            if self._facts is not None and file == self._file:
+                return self._facts
             try:
-                mark = b"" if self._is_listed else self._read_mark(file.path)
-                if self._facts is not None and file == self._file and mark == self._mark:
-                    return self._facts
                 facts = self._read(version, file)
             except Missing as error:
                 missing = error  # expired since it was listed, so there is a newer one
                 continue
-            self._file, self._facts, self._mark = file, facts, mark
+            self._file, self._facts = file, facts
             return facts
         raise missing
-
-    @property
-    def _is_listed(self) -> bool:
-        """Whether the store lists in pages: then the newest version costs one request to list."""
-        return self._objects.page_objects > 0
-
-    def _is_still_latest(self, version: int) -> bool:
-        """Whether probes show that this is still the latest version, so that no listing is needed.
-
-        They replace a listing where that takes longer the more versions there are: this version's
-        file has to be unchanged, and the next version's must not exist.
-        """
-        self._unlisted -= 1
-        if self._is_listed or self._file is None or self._unlisted < 0:
-            return False
-        scheme = layout.table_manifest_names(version).index(self._file.path.rpartition("/")[2])
-        following = layout.table_manifest_names(version + 1)[scheme]
-        try:
-            if self._read_mark(self._file.path) != self._mark:
-                return False
-        except Missing:
-            return False
-        return not self._objects.exists(f"{layout.VERSIONS}/{following}")
-
-    def _read_mark(self, path: str) -> bytes:
-        tail, size = self._objects.get_tail(path, _MARK_BYTES)
-        return blake2b(tail, digest_size=16, key=size.to_bytes(8)).digest()
 
     def _find(self) -> tuple[int, StoredFile]:
         found = find_latest(self._objects.list(layout.VERSIONS), self._objects.page_objects)
@@ -328,7 +294,7 @@ class StoredLooks:
             end = LookEnd(table=table, error=unexpected(error))
         self._ended.put(end)
 
-    def look(self, table: ResolvedTable) -> Look:
+    def look(self, table: ResolvedTable) -> TableLook:
         """Look at a table now; only one look at a table at a time. Raises MemWalError."""
         found = self._find(table)
         before = found.objects.counts.as_dict()
@@ -340,7 +306,7 @@ class StoredLooks:
         found.backup.renew()
         cursors = found.cursors.look()
         after = found.objects.counts.as_dict()
-        return Look(
+        return TableLook(
             view=view,
             flushed_at_nanos=flushed,
             changed=changed,
@@ -349,22 +315,6 @@ class StoredLooks:
             cursors=cursors,
             requests={name: after[name] - before[name] for name in ("list", "get")},
         )
-
-    def read_holder(self, table: ResolvedTable) -> str | None:
-        """Who holds the table's lease, and until when; None if nobody does. Never raises
-        MemWalError: a lease that can't be read is in the way, too, and is told instead.
-        """
-        try:
-            leases = self._open_leases(table)
-            claim = leases.glance()
-            if claim is None or not leases.is_live(claim):
-                return None
-        except MemWalError as error:
-            return f"can't be read: {error}"
-        return f"{claim.job} of {claim.holder} holds till {iso_time(claim.expires_at_nanos)}"
-
-    def _open_leases(self, table: ResolvedTable) -> StoredLeases:
-        return StoredLeases(self._find(table).objects, self._clock)
 
     def forget(self, table: str) -> None:
         """Forget a table that is no longer watched, or whose name stands for another one now."""
@@ -387,3 +337,84 @@ class StoredLooks:
 
     def _open_objects(self, table: ResolvedTable) -> Objects:
         return open_objects(normalise_uri(table.find_uri()), table.storage_options, self._clock)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Listed:
+    """The last listing for a glob; `began` is when it began, and it may still be `under_way`."""
+
+    glob: NamespacedTable
+    names: list[str]
+    began: float
+    under_way: bool = False
+    problem: MemWalError | None = None
+
+
+class StoredNames:
+    """The names beside each glob as last listed; they are listed again every `every_seconds`.
+
+    Each listing has a thread of its own. One that a namespace never answers holds up nobody, and
+    ends with the process; until it ends, no other listing for its glob begins.
+    """
+
+    def __init__(self, list_names: ListNames, clock: Clock, *, every_seconds: float = 60.0) -> None:
+        """`list_names` asks the namespace, with one request for each page of its answer."""
+        self.every_seconds = every_seconds
+        self._list_names = list_names
+        self._clock = clock
+        self._listed: dict[str, _Listed] = {}
+        self._ended: queue.SimpleQueue[tuple[str, list[str] | MemWalError]] = queue.SimpleQueue()
+
+    def find(self, glob: NamespacedTable) -> list[str]:
+        """The names beside a glob; only the first call lists them itself. Raises MemWalError."""
+        found = self._listed.get(glob.name)
+        if found is None:
+            now = self._clock.monotonic_seconds()
+            names = self._list_names(glob)
+            found = self._listed[glob.name] = _Listed(glob=glob, names=names, began=now)
+        found.glob = glob  # its namespace may be configured anew
+        return found.names
+
+    def renew(self) -> bool:
+        """Begin the listings that are due; returns whether any that ended found other names.
+
+        The names listed last stay while a namespace can't be listed.
+        """
+        now, changed = self._clock.monotonic_seconds(), False
+        for _ in range(self._ended.qsize()):
+            name, end = self._ended.get()
+            found = self._listed[name]
+            found.under_way = False
+            found.problem = end if isinstance(end, MemWalError) else None
+            if isinstance(end, list) and end != found.names:
+                found.names, changed = end, True
+        for found in self._listed.values():
+            if not found.under_way and now >= found.began + self.every_seconds:
+                found.under_way, found.began = True, now
+                self._begin(found.glob)
+        return changed
+
+    def find_problems(self) -> dict[str, MemWalError]:
+        """Why names may be out of date, by glob."""
+        now, longest = self._clock.monotonic_seconds(), self.every_seconds
+        found = {name: one.problem for name, one in self._listed.items()}
+        for name, one in self._listed.items():
+            if one.under_way and now - one.began > longest:
+                silent = f"{name}: the namespace has not answered for {longest:.0f} s"
+                found[name] = StoreUnavailable(silent)
+        return {name: problem for name, problem in found.items() if problem is not None}
+
+    def _begin(self, glob: NamespacedTable) -> None:
+        thread = threading.Thread(target=self._run, args=(glob,), daemon=True, name="memwal-names")
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads are to be had
+            self._ended.put((glob.name, unexpected(error)))
+
+    def _run(self, glob: NamespacedTable) -> None:
+        try:
+            self._ended.put((glob.name, self._list_names(glob)))
+        except MemWalError as error:
+            self._ended.put((glob.name, error))
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            self._ended.put((glob.name, unexpected(error)))

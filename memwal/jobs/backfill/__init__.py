@@ -1,1 +1,0 @@
-"""Works off a long backlog in bounded steps."""

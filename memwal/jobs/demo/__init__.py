@@ -1,1 +1,0 @@
-"""Makes a real table and runs every job on it."""

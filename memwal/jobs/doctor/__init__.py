@@ -1,1 +1,0 @@
-"""Proves what memwal and the MemWAL writers need of a store, by trying it."""

@@ -1,1 +1,0 @@
-"""Shows stored documents decoded."""

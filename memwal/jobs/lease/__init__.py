@@ -1,1 +1,0 @@
-"""Breaks a lease by hand."""

@@ -1,0 +1,314 @@
+"""Reads what a repair judges by, and does what it decides, over Lance and the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from memwal.errors import (
+    AlreadyExists,
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    Refused,
+    StoreUnavailable,
+)
+from memwal.format import codec, layout
+from memwal.jobs.repair.backups import BackedUp
+from memwal.jobs.repair.model import (
+    Effect,
+    Evidence,
+    Fetch,
+    Flush,
+    PutManifest,
+    PutStopper,
+    RaiseProgress,
+    ReleaseClaim,
+    Replace,
+    ShardEvidence,
+    StoredManifests,
+    TakeSnapshot,
+)
+from memwal.jobs.rescue.store import LanceShardWriters
+from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
+from memwal.jobs.verify.plan import FileFault, Hint, find_bare_shards, find_newer
+from memwal.jobs.verify.store import StoredFacts
+from memwal.model import LeaseClaim, ShardId, ShardManifest, TableView, VersionManifest
+from memwal.ports import DOCUMENT_BYTES_MAX
+from memwal.run.progress import Progress
+from memwal.run.stores import Stores
+from memwal.store.objects.copying import copy_object, digest_object
+from memwal.store.records.lease import encode_claim
+from memwal.store.records.process import this_holder
+from memwal.store.tables.indexes import replace_mem_wal_entry
+
+# Of a damaged shard so many of the newest manifests are read.
+_MANIFESTS_MAX = 64
+
+
+def read_newest(stores: Stores) -> TableView:
+    """The newest version that can be read, without its shards. Raises Corruption without any."""
+    try:
+        return stores.views.base()
+    except Corruption:
+        for version in reversed(stores.table_manifests.attached_versions(layout.DETACHED_BIT)):
+            with suppress(Corruption, Missing):
+                return stores.views.base(version)
+        raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredEvidence:
+    """Looks at one table."""
+
+    stores: Stores
+    progress: Progress
+
+    def look(self) -> Evidence:
+        """One look: the checks of `verify`, and the facts behind them."""
+        stores = self.stores
+        try:
+            view = stores.views.table()
+        except Corruption:
+            return self._look_at_versions()
+        facts = StoredFacts(stores, view)
+        checks = make_checks(list_checks(facts), self.progress)
+        history, version_faults = self._read_history(facts)
+        hints, shards = self._read_shards(facts)
+        return self._add_files(
+            Evidence(
+                view=view,
+                checks=tuple(checks),
+                shards=tuple(shards),
+                hints=tuple(hints),
+                generations=tuple(facts.generation_facts),
+                file_faults=(*facts.base_faults, *facts.cut_faults),
+                version_faults=tuple(version_faults),
+                record_faults=(*facts.record_faults, *facts.checkpoints[1]),
+                committed=frozenset(self._list_commits()),
+                history=tuple(history),
+                rewound=frozenset(facts.find_rewound(history)),
+                now_nanos=stores.clock.now_nanos(),
+            )
+        )
+
+    def _look_at_versions(self) -> Evidence:
+        """A look at a table whose shards can't be viewed: its versions tell of them.
+
+        Raises what it can't be viewed for where these are sound.
+        """
+        view = read_newest(self.stores)
+        history, faults = self._read_versions(layout.DETACHED_BIT)
+        if not faults:
+            self.stores.views.table()
+        found = Evidence(view=view, checks=(), history=tuple(history), version_faults=tuple(faults))
+        return self._add_files(found)
+
+    def _read_history(self, facts: StoredFacts) -> tuple[list[VersionManifest], list[FileFault]]:
+        """The retained versions that can be read, and what is wrong with the others."""
+        faults: list[FileFault] = []
+        try:
+            found = facts.history
+        except Corruption:
+            found, faults = self._read_versions(facts.view.version)
+        for fault in facts.newest_faults:
+            version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2])
+            faults.append(replace(fault, name=str(version or 0)))
+        return found, faults
+
+    def _read_versions(self, last: int) -> tuple[list[VersionManifest], list[FileFault]]:
+        found: list[VersionManifest] = []
+        faults: list[FileFault] = []
+        for version in self.stores.table_manifests.attached_versions(last):
+            try:
+                found.append(self.stores.table_manifests.read(version))
+            except Missing:
+                continue
+            except Corruption as error:
+                names = layout.table_manifest_names(version)
+                paths = [f"{layout.VERSIONS}/{name}" for name in names]
+                path = next((p for p in paths if self.stores.objects.exists(p)), paths[0])
+                text = error.text.removeprefix(f"{self.stores.uri}: {path}: ")
+                faults.append(FileFault(path=path, problem=text, name=str(version)))
+        return found, faults
+
+    def _list_commits(self) -> Iterator[int]:
+        """The versions that the files of transactions were begun from."""
+        for file in self.stores.objects.list(layout.TRANSACTIONS):
+            name = file.path.rpartition("/")[2].partition("-")[0]
+            if name.isascii() and name.isdigit():
+                yield int(name)
+
+    def _read_shards(self, facts: StoredFacts) -> tuple[list[Hint], list[ShardEvidence]]:
+        """The hints, and the shards whose newest manifest is in doubt."""
+        view = facts.view
+        errors = {ShardId(broken.shard_id): broken.error for broken in view.broken}
+        without = [*errors, *find_bare_shards(view, facts.folders[0])]
+        hints = list(facts.hints)
+        for shard_id in without:
+            newest = max(facts.shard_manifests.versions(shard_id), default=0)
+            hint = facts.read_hint(layout.version_hint_path(shard_id), shard_id, newest)
+            hints += [] if hint is None else [hint]
+        named = facts.read_named_versions()
+        newer = find_newer_manifests(facts, hints, named)
+        hinted = {hint.shard_id: hint.found for hint in hints}
+        found = []
+        for shard_id in sorted({*without, *newer}):
+            shard = ShardEvidence(
+                shard_id=shard_id,
+                merged=view.mem_wal.merged.get(shard_id, 0),
+                error=errors.get(shard_id),
+                newer=newer.get(shard_id, ()),
+                manifests=self._read_manifests(shard_id),
+                hint=hinted.get(shard_id),
+                named_version=named.get(shard_id, 0),
+                entries=facts.read_wal(shard_id).entries,
+                folders=frozenset(
+                    name
+                    for name in facts.folders[0].get(shard_id, ())
+                    if layout.parse_generation_folder(name) is not None
+                ),
+            )
+            if shard_id in without and (readable := shard.manifests.readable):
+                # Whether a clone's progress hides it is not asked here: that is no damage.
+                base, wal = readable[max(readable)], facts.read_wal(shard_id)
+                more = find_newer(base, 0, shard.hint, shard.named_version, wal)
+                shard = replace(shard, newer=more)
+            found.append(shard)
+        return hints, found
+
+    def _read_manifests(self, shard_id: ShardId) -> StoredManifests:
+        stored = self.stores.shard_manifests
+        files = dict(stored.list_files(shard_id))
+        versions = [v for v, f in files.items() if f.size_bytes != layout.STOPPER_BYTES]
+        readable: dict[int, ShardManifest] = {}
+        damaged: dict[int, str] = {}
+        for version in sorted(versions, reverse=True)[:_MANIFESTS_MAX]:
+            try:
+                readable[version] = stored.read(shard_id, version)
+            except Missing:
+                continue
+            except Corruption as error:
+                damaged[version] = error.text
+        times = {version: file.modified_at_nanos for version, file in files.items()}
+        return StoredManifests(readable=readable, damaged=damaged, times=times)
+
+    def _add_files(self, found: Evidence) -> Evidence:
+        """Add digests and times of the files that something is wrong with."""
+        paths = [fault.path for fault in found.record_faults]
+        paths += [hint.path for hint in found.hints if hint.problem is not None]
+        digests: dict[str, str] = {}
+        for path in paths:
+            with suppress(Missing):
+                digests[path] = digest_object(self.stores.objects, path).sha256.hex()
+        claims = self.stores.objects.list(layout.LEASE) if digests else ()
+        times = {file.path: file.modified_at_nanos for file in claims}
+        return replace(found, digests=digests, times=times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRepair:
+    """What a repair does to a table. Each raises LostRace for what is not as it was judged.
+
+    `refresh` takes the shard snapshot again.
+    """
+
+    stores: Stores
+    run_id: str
+    refresh: Callable[[], None]
+    backed_up: BackedUp | None = None
+
+    def quarantine(self, path: str, digest: str) -> None:
+        """Copy an object with that digest to where a repair keeps what it replaces."""
+        objects, kept = self.stores.objects, layout.quarantine_path(self.run_id, path)
+        try:
+            found = digest_object(objects, path)
+            if found.sha256.hex() == digest:
+                copy_object(objects, objects, path, to=kept, expected=found)
+                return
+        except Missing:
+            raise LostRace(f"{objects.uri}: {path} is gone meanwhile") from None
+        except Refused:
+            raise LostRace(f"{objects.uri}: {kept} has other bytes already") from None
+        except Corruption:
+            pass
+        raise LostRace(f"{objects.uri}: {path} was written meanwhile")
+
+    def apply(self, effect: Effect) -> None:
+        """Do one effect; what it replaces is in quarantine by then."""
+        match effect:
+            case PutManifest(manifest=manifest):
+                path = layout.shard_manifest_path(manifest.shard_id, manifest.version)
+                self._create(path, codec.encode_shard_manifest(manifest))
+                hint = layout.version_hint_path(manifest.shard_id)
+                with suppress(MemWalError):
+                    self.stores.objects.put(hint, layout.encode_version_hint(manifest.version))
+            case PutStopper():
+                path = layout.shard_manifest_path(effect.shard_id, effect.version)
+                self._create(path, layout.encode_stopper(effect.at_nanos))
+            case Flush():
+                flush = LanceShardWriters(self.stores.tables).claim(
+                    effect.shard_id,
+                    memtable_rows_max=effect.memtable_rows_max,
+                    memtable_batches_max=effect.memtable_batches_max,
+                )
+                flush()
+            case ReleaseClaim():
+                self.stores.objects.put(effect.path, self._make_released(effect.token))
+            case Replace(data=None):
+                for _, why in self.stores.objects.delete([effect.path]).failed:
+                    text = f"{self.stores.uri}: {effect.path} can't be moved away: {why}"
+                    raise StoreUnavailable(text)
+            case Replace(data=data) if data is not None:
+                self.stores.objects.put(effect.path, data)
+            case RaiseProgress():
+                self._raise_progress(effect.version, effect.merged)
+            case TakeSnapshot():
+                self.refresh()
+            case Fetch() if self.backed_up is not None:
+                self.backed_up.fetch(effect)
+
+    def _create(self, path: str, data: bytes) -> None:
+        objects = self.stores.objects
+        try:
+            objects.put_if_absent(path, data)
+        except (AlreadyExists, StoreUnavailable):
+            if objects.get(path, DOCUMENT_BYTES_MAX) != data:
+                raise LostRace(f"{objects.uri}: {path} was written by someone else") from None
+
+    def _make_released(self, token: int) -> bytes:
+        now = self.stores.clock.now_nanos()
+        claim = LeaseClaim(
+            token=token,
+            claim_id=self.stores.clock.new_id(),
+            holder=this_holder(),
+            job="repair",
+            acquired_at_nanos=now,
+            expires_at_nanos=now,
+            released=True,
+            reason="the claim of this number could not be read; it is in quarantine",
+            run_id=self.run_id,
+        )
+        return encode_claim(claim)
+
+    def _raise_progress(self, version: int, merged: Mapping[ShardId, int]) -> None:
+        """A commit that landed in between shows as a version too many; if it had progress of its
+        own, the next look finds that this one lowered it.
+        """
+        state = self.stores.views.mem_wal(version)
+        details = codec.encode_snapshot(
+            state,
+            taken_at_millis=state.snapshot_ts_millis,
+            num_shards=state.num_shards,
+            inline=state.inline_snapshots,
+            merged=merged,
+        )
+        replace_mem_wal_entry(
+            self.stores.tables,
+            version=version,
+            index_uuid=self.stores.clock.new_id(),
+            created_at_millis=state.created_at_millis or self.stores.clock.now_nanos() // 10**6,
+            details=details,
+        )

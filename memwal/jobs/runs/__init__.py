@@ -1,1 +1,0 @@
-"""Shows what ran on a table."""
