@@ -50,6 +50,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 
 _WAIT_SECONDS_MAX = 2.0
 _FRESH = "the snapshot says what the shard manifests say"
+_NO_MEM_WAL = "the table has no MemWAL"
 _POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
 
 

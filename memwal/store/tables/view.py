@@ -441,7 +441,7 @@ class StoredViews(StoredLineage):
             columns=columns_of(dataset),
             rows=dataset.count_rows(),
             manifest=manifest,
-            mem_wal=manifest.mem_wal or self._without_mem_wal(manifest),
+            mem_wal=manifest.mem_wal or self._without_mem_wal(manifest, latest=at is None),
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=manifest.config.get(STORED_KEY),
@@ -476,9 +476,12 @@ class StoredViews(StoredLineage):
             last = self._last = (version, self._manifests.read(int(dataset.version)))
         return last[1]
 
-    def _without_mem_wal(self, manifest: VersionManifest) -> MemWalState:
-        left = list_shards(self._objects, folders_only=True).shards
-        return require_mem_wal(self._objects.uri, manifest, len(left)) if left else NO_MEM_WAL
+    def _without_mem_wal(self, manifest: VersionManifest, *, latest: bool) -> MemWalState:
+        # Of a table with shards, a version without the index is none of a plain table: it does not
+        # tell which of the rows that wait belong to it.
+        if left := list_shards(self._objects, folders_only=True).shards:
+            return require_mem_wal(self._objects.uri, manifest, len(left) if latest else 0)
+        return NO_MEM_WAL
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
         return require_mem_wal(self._objects.uri, manifest)
