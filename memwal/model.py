@@ -125,6 +125,10 @@ class MemWalState:
         return min((self.merged.get(shard, 0), *recorded))
 
 
+NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={})
+"""In a view of a plain Lance table."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexEntry:
     """One segment in a version's index section. A logical index may have several."""
@@ -476,6 +480,11 @@ class TableView:
     snapshot_unused: str | None = None
     is_legacy: bool = False
 
+    @property
+    def has_mem_wal(self) -> bool:
+        """Whether it is more than a plain Lance table."""
+        return bool(self.mem_wal.index_uuid)
+
     def describe_columns(self) -> dict[str, str]:
         """Map the names of the columns to their types, for reports."""
         return {column.name: column.type_text for column in self.columns}
@@ -499,7 +508,8 @@ class TableView:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should be told about the table, whichever job runs."""
         strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
-        no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
+        keyed = self.primary_key or not self.has_mem_wal
+        no_key = () if keyed else ("the table has no primary key: it can't be merged",)
         legacy = ("its files are in Lance's legacy format: it can't be merged (MW-K10)",)
         unread = tuple(
             f"{path} can't be understood, so it proves no merge; was it written by a newer memwal, "

@@ -31,6 +31,7 @@ from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
 from memwal.store.shards.wal import WalEntries
 from memwal.store.shards.writers import MEMTABLE_ROWS_MAX, ShardWriters, read_settings
 from memwal.store.tables.generations import Generations, as_base_rows
+from memwal.store.tables.manifests import require_mem_wal
 from memwal.text import count_of
 from memwal.threads import side_by_side
 
@@ -142,7 +143,8 @@ class IngestTable:
 
     @classmethod
     def read(cls, stores: Stores, view: TableView, only: str | None) -> IngestTable:
-        """The table of a view; reads its schema."""
+        """The table of a view; reads its schema. Raises NotATable without a MemWAL."""
+        require_mem_wal(stores.uri, view.manifest)
         schema = stores.tables.seen(view.version).schema
         return cls(
             stores=stores, view=view, schema=schema, only=None if only is None else ShardId(only)

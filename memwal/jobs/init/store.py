@@ -16,7 +16,7 @@ from memwal.jobs.init.plan import (
     WriteSpec,
     find_inherited,
 )
-from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.model import NO_MEM_WAL, ShardField, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.keyset import show_keys
 from memwal.rows.policy import STORED_KEY, RowPolicy
@@ -35,7 +35,6 @@ from memwal.text import count_of, name_some
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _JSON = "extension<arrow.json>"
 _NAMED_MAX = 20
-_NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={})
 
 
 def read_view(stores: Stores) -> TableView:
@@ -50,7 +49,7 @@ def read_view(stores: Stores) -> TableView:
         columns=columns_of(base),
         rows=0,
         manifest=manifest,
-        mem_wal=manifest.mem_wal or _NO_MEM_WAL,
+        mem_wal=manifest.mem_wal or NO_MEM_WAL,
         shards=(),
         policy_text=base.config().get(STORED_KEY),
         is_legacy=is_legacy(base),

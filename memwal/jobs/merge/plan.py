@@ -158,8 +158,10 @@ def choose_shards(
     """The shards with work, and those left alone, among those asked for (by default all).
 
     A shard may be given by the first characters of its id. Raises Usage for one that the table
-    does not have, and Unsupported as `check_table`.
+    does not have, and Unsupported as `check_table`. A table without a MemWAL has none.
     """
+    if not view.has_mem_wal and not asked:
+        return (), ()
     check_table(view)
     known = set(view.shard_ids)
     chosen = {find_shard(shard, known, view.uri) for shard in asked} or known

@@ -36,6 +36,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.store.tables.manifests import require_mem_wal
 from memwal.text import count_of, format_age
 from memwal.threads import side_by_side
 
@@ -59,6 +60,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
     """Rescue the abandoned shards of each table."""
 
     def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        require_mem_wal(stores.uri, view.manifest)
         rescuer = ShardRescuer(
             wal=StoredShardWal(
                 stores.objects, check=partial(stores.views.field_ids.check_entry, view.version)

@@ -50,6 +50,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 
 _WAIT_SECONDS_MAX = 2.0
 _FRESH = "the snapshot says what the shard manifests say"
+_NO_MEM_WAL = "the table has no MemWAL"
 _POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
 
 
@@ -154,7 +155,7 @@ class SnapshotRefresher:
         lease is lost, Corruption when a commit changed the table's data.
         """
         run = _Run(view=view)
-        wanted = None if view.policy_text is not None else self._want(view)
+        wanted = self._want(view) if _takes_one(view) else None
         if wanted is None or wanted.is_fresh:
             return self._report_nothing(run, view)
         if dry_run:
@@ -194,7 +195,7 @@ class SnapshotRefresher:
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotTableReport:
-        if view.policy_text is not None and not run.tried:
+        if not _takes_one(view) and not run.tried:
             return self._report_nothing(run, view)
         wanted = self._want(view)
         # The entry to replace is read again here, after the slow part.
@@ -344,6 +345,7 @@ class SnapshotRefresher:
         """The report of a run that writes nothing, as the snapshot is fresh or not wanted."""
         run.storage = _find_storage(view)
         reason = _FRESH if view.policy_text is None else _POLICY
+        reason = reason if view.has_mem_wal else _NO_MEM_WAL
         return self._report(run, view, version, outcome=NOTHING_TO_DO, reason=reason)
 
     def _report(
@@ -376,6 +378,10 @@ def _unseen_text(versions: Iterable[int]) -> str:
         "merge progress that they recorded; no row is lost, but generations may be merged again: "
         "keep versions for longer than a refresh takes"
     )
+
+
+def _takes_one(view: TableView) -> bool:
+    return view.has_mem_wal and view.policy_text is None
 
 
 def _find_storage(view: TableView) -> str | None:

@@ -211,6 +211,7 @@ class StatusTableReport(TableReport):
     consistency: Consistency = "latest"
     rows: int | None = None
     primary_key: tuple[str, ...] = ()
+    has_mem_wal: bool = True
     pending_generations: int | None = None
     pending_bytes: int | None = None
     oldest_pending_seconds: float | None = None
@@ -313,6 +314,7 @@ def report_status(
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
         primary_key=view.primary_key,
+        has_mem_wal=view.has_mem_wal,
         state=state,
         **state.known(),
         policy=policy_document(view.policy_text),

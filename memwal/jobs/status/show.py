@@ -137,7 +137,7 @@ def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
 def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
     rows = "? base rows" if report.rows is None else count_of(report.rows, "base row")
-    yield Text(f"  {rows}, primary key: {key}")
+    yield Text(f"  {rows}, primary key: {key}{'' if report.has_mem_wal else '; no MemWAL'}")
     yield from _list_shards(report)
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
@@ -145,7 +145,7 @@ def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
         yield Text(f"  rows expire: {json.dumps(report.expire)}")
     if report.indexes:
         yield build_table(report.indexes, INDEXES)
-    if report.snapshot is not None:
+    if report.snapshot is not None and report.has_mem_wal:
         taken = report.snapshot.taken_at or "never taken"
         shown = "; the shards above are as of then" if report.consistency == "snapshot" else ""
         shards = count_of(report.snapshot.num_shards, "shard")
@@ -183,7 +183,7 @@ def _list_shards(report: StatusTableReport) -> Iterator[RenderableType]:
         yield Text(f"  {count_of(sealed, 'shard')} sealed")
     if many:
         yield from map(Text, _sum_up_shards(report, len(listed)))
-    if not report.shards:
+    if not report.shards and report.has_mem_wal:
         yield Text("  no shards yet", style="dim")
 
 

@@ -88,27 +88,25 @@ def find_restore_mark(objects: Objects) -> RestoreMark | None:
         raise error.at(f"{objects.uri}: {path}") from None
 
 
-def require_mem_wal(
-    uri: str, manifest: VersionManifest, count_left: Callable[[], int] = lambda: 0
-) -> MemWalState:
+def require_mem_wal(uri: str, manifest: VersionManifest, left: int = 0) -> MemWalState:
     """The version's MemWAL details. Raises NotATable for a version that has none.
 
-    Then `count_left` is called to count the shards that exist nevertheless, for the message.
+    `left` is how many shards exist nevertheless, for the message.
     """
-    if manifest.mem_wal is None:
-        if left := count_left():
-            raise NotATable(
-                f"{uri}: version {manifest.version} has no MemWAL index, but _mem_wal/ has "
-                f"{count_of(left, 'shard')}: the table was overwritten, or the index dropped. "
-                "Rows that wait there are in no read, and no job merges them. Restoring the "
-                f"version that had the index brings them back; `memwal init {uri}` makes a new "
-                "index, and refuses as long as any wait"
-            )
+    if manifest.mem_wal is not None:
+        return manifest.mem_wal
+    if left:
         raise NotATable(
-            f"{uri}: version {manifest.version} has no MemWAL index: `memwal init {uri}` makes the "
-            "table ready for MemWAL writers"
+            f"{uri}: version {manifest.version} has no MemWAL index, but _mem_wal/ has "
+            f"{count_of(left, 'shard')}: the table was overwritten, or the index dropped. "
+            "Rows that wait there are in no read, and no job merges them. Restoring the "
+            f"version that had the index brings them back; `memwal init {uri}` makes a new "
+            "index, and refuses as long as any wait"
         )
-    return manifest.mem_wal
+    raise NotATable(
+        f"{uri}: version {manifest.version} has no MemWAL index: `memwal init {uri}` makes the "
+        "table ready for MemWAL writers"
+    )
 
 
 class _Window:

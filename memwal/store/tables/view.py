@@ -20,6 +20,7 @@ from memwal.errors import Corruption, MemWalError, Missing, NotATable, StoreUnav
 from memwal.format import layout
 from memwal.format.codec import decode_version_hint
 from memwal.model import (
+    NO_MEM_WAL,
     BrokenShard,
     Checkpoint,
     FlushedGeneration,
@@ -440,7 +441,7 @@ class StoredViews(StoredLineage):
             columns=columns_of(dataset),
             rows=dataset.count_rows(),
             manifest=manifest,
-            mem_wal=self._mem_wal_of(manifest, latest=at is None),
+            mem_wal=manifest.mem_wal or self._without_mem_wal(manifest, latest=at is None),
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=manifest.config.get(STORED_KEY),
@@ -475,11 +476,15 @@ class StoredViews(StoredLineage):
             last = self._last = (version, self._manifests.read(int(dataset.version)))
         return last[1]
 
-    def _mem_wal_of(self, manifest: VersionManifest, *, latest: bool = False) -> MemWalState:
-        def count_left() -> int:
-            return len(list_shards(self._objects, folders_only=True).shards) if latest else 0
+    def _without_mem_wal(self, manifest: VersionManifest, *, latest: bool) -> MemWalState:
+        # Of a table with shards, a version without the index is none of a plain table: it does not
+        # tell which of the rows that wait belong to it.
+        if left := list_shards(self._objects, folders_only=True).shards:
+            return require_mem_wal(self._objects.uri, manifest, len(left) if latest else 0)
+        return NO_MEM_WAL
 
-        return require_mem_wal(self._objects.uri, manifest, count_left)
+    def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
+        return require_mem_wal(self._objects.uri, manifest)
 
     def _check_and_view(self) -> TableView:
         self._check_there()
