@@ -9,7 +9,7 @@ from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
 from memwal.ingest.plan import IngestOptions
-from memwal.ingest.sources.paths import spool_input
+from memwal.ingest.sources.files import spool_input
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
 from memwal.jobs.merge.job import MergeOptions, run_merge

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from memwal.errors import Refused, StandDown
 from memwal.format import layout
 from memwal.ingest.request import IngestRequest
-from memwal.ingest.sources.paths import STANDARD_INPUT
+from memwal.ingest.sources.files import STANDARD_INPUT
 from memwal.ingest.target import IngestTable
 from memwal.run.options import RunOptions
 from memwal.store.objects.opening import normalise_uri

@@ -30,8 +30,7 @@ from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
 from memwal.sharding.evaluate import compute_values
-from memwal.sharding.spec import Sources, Spec, Transform, find_source, read_spec
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import Sources, Spec, Transform, encode_value, find_source, read_spec
 
 # Must never change: ids that were derived from it are in use.
 _NAMESPACE = UUID("5ac3f0a2-7d0a-4f5e-9a3c-6d656d77616c")

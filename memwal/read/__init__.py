@@ -12,10 +12,10 @@
     then = table.read(version=17).read_all()
 
 table    the Python API: keys from callers, checked, and the pruning of shards by a filter
-job      `memwal read`; report is its document, show is how that is displayed
+job      `memwal read`, and where each part of it comes from; report is its document, show is how
+         that is displayed
 plan     what is read
 store    how it is read
-explain  where each part of a read comes from
 output   rows as files
 spark    the same read as a Spark data source; its options and types beside it
 """

@@ -12,7 +12,6 @@ import pyarrow as pa
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.model import Consistency
-from memwal.read.explain import explain
 from memwal.read.output import check_file, write_file
 from memwal.read.plan.request import (
     ReadRequest,
@@ -147,3 +146,46 @@ def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> S
     given = parse_keys([f"{name}={value}" for name, value in key], schema)
     keys = check_keys(given, view.primary_key, schema)
     return prune_shards(view, keys, lambda: schema).keys()
+
+
+def explain(table: ReadableTable, request: ReadRequest) -> dict[str, Any]:
+    """The sources of the read, in the order in which they win, and Lance's plan for each.
+
+    Opens everything that the read would open. Raises what a read raises.
+    """
+    return table.use_read(request, _explain_opened)
+
+
+def _explain_opened(opened: OpenedRead) -> dict[str, Any]:
+    base_plan, plans = opened.read.explain_plans()
+    return {
+        "shards_from": opened.shards_from,
+        "way": opened.read.way,
+        "base": {"version": opened.plan.version, "rows": opened.view.rows, "lance_plan": base_plan},
+        "shards": [
+            {
+                "shard_id": shard.shard_id,
+                "merged_generation": shard.merged_generation,
+                "generations": [
+                    {
+                        "generation": g.generation,
+                        "path": g.path,
+                        "rows": g.physical_rows,
+                        "in_memory_bytes": g.in_memory_bytes,
+                        "lance_plan": plans.get((shard.shard_id, g.generation)),
+                    }
+                    for g in shard.generations
+                ],
+                "skipped_as_merged": [g.generation for g in shard.skipped],
+            }
+            for shard in opened.plan.shards
+        ],
+        "pruned": [
+            {
+                "shard_id": shard.shard_id,
+                "reason": shard.reason,
+                "generations": [g.generation for g in shard.generations],
+            }
+            for shard in opened.plan.pruned
+        ],
+    }

@@ -26,11 +26,13 @@ from memwal.sharding.spec import (
     Spec,
     SpecField,
     Transform,
+    encode_value,
     find_source,
+    is_bytes,
+    is_text,
     read_spec,
     sources_of,
 )
-from memwal.sharding.values import encode_value, is_bytes, is_text
 
 
 def compute_values(rows: pa.RecordBatch, spec: Spec, sources: Sources) -> pa.RecordBatch:

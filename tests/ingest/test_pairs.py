@@ -21,9 +21,8 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest.values.exact import convert
+from memwal.ingest.values.exact import convert, parse_texts
 from memwal.ingest.values.python_rows import read_rows
-from memwal.ingest.values.texts import parse_texts
 from memwal.rows.conversions import MEANINGS, read_conversions
 from memwal.rows.floats import read_number
 from memwal.rows.json_values import from_json

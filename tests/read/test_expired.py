@@ -14,7 +14,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import Refused
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
-from memwal.read.explain import explain
+from memwal.read.job import explain
 from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.plan.sources import plan_tasks
 from memwal.read.store.tasks import TaskReads, take_snapshot

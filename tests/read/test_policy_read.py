@@ -16,8 +16,7 @@ from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.read import open_table
-from memwal.read.explain import explain
-from memwal.read.job import ReadOptions, run_read
+from memwal.read.job import ReadOptions, explain, run_read
 from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.request import ReadAsked
 from memwal.read.table import ReadableTable

@@ -19,7 +19,7 @@ from lance.mem_wal import (
 
 from memwal.jobs.merge.request import MergeRequest
 from memwal.read import Nearest, ReadRequest, open_table
-from memwal.read.explain import explain
+from memwal.read.job import explain
 from memwal.read.store import newest_rows
 from tests.support import builders, lsm_reads
 from tests.support.builders import Delete, Put, Table

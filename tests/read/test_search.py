@@ -26,7 +26,7 @@ from memwal.errors import Corruption, Usage
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
 from memwal.read import Nearest, ReadPlan, Search, open_table
-from memwal.read.explain import explain
+from memwal.read.job import explain
 from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
 from memwal.read.store import search as searches

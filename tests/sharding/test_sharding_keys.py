@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.sharding.evaluate import compute_values, rule_out_shards
-from memwal.sharding.spec import read_spec
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import encode_value, read_spec
 from memwal.store.objects.local import LocalObjects
 from memwal.store.shards.manifests import ShardManifests
 from tests.sharding.specs import a_field, numbered, sources_for

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
 from memwal.model import ShardField, ShardSpec
-from memwal.sharding.spec import Source, find_source, read_spec
-from memwal.sharding.values import decode_value, encode_value, parse_type
+from memwal.sharding.spec import (
+    Source,
+    decode_value,
+    encode_value,
+    find_source,
+    parse_type,
+    read_spec,
+)
 from tests.sharding.specs import a_field, numbered, sources_for
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from memwal.errors import Usage
+from memwal.ingest.values.exact import parse_texts
 from memwal.ingest.values.shape import Shape, guess_name
-from memwal.ingest.values.texts import parse_texts
 from memwal.rows.pairs import STRICT, Lenience
 
 Pairs = tuple[tuple[str, str], ...]

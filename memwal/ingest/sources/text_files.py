@@ -26,6 +26,7 @@ import pyarrow.csv as pacsv
 
 from memwal.errors import Usage
 from memwal.ingest.sources.columns import SourceColumns
+from memwal.ingest.values.exact import parse_texts
 from memwal.ingest.values.numbered_chunks import (
     LEFT_OUT_MAX,
     Finding,
@@ -37,7 +38,6 @@ from memwal.ingest.values.numbered_chunks import (
     show_value,
 )
 from memwal.ingest.values.shape import guess_name
-from memwal.ingest.values.texts import parse_texts
 from memwal.rows.floats import read_number
 from memwal.rows.json_values import from_json, to_json
 from memwal.rows.pairs import Lenience

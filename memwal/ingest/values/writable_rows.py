@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.sources.paths import does_match
+from memwal.ingest.sources.files import does_match
 from memwal.ingest.sources.text_files import convert_text, show_row
 from memwal.ingest.values.exact import convert_column
 from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked

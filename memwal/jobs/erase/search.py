@@ -25,8 +25,7 @@ from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView
 from memwal.ports import OBJECT_BYTES_MAX, TABLE_MANIFEST_BYTES_MAX
 from memwal.run.stores import Stores
-from memwal.sharding.spec import Transform
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import Transform, encode_value
 from memwal.store.tables.indexes import describe_indexes, index_kind
 from memwal.store.tables.lance_calls import call_lance
 from memwal.text import count_of

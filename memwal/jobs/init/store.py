@@ -25,8 +25,7 @@ from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
-from memwal.store.tables.datasets import columns_of, is_legacy, primary_key_of
-from memwal.store.tables.double_keys import find_all_double_keys
+from memwal.store.tables.datasets import columns_of, find_all_double_keys, is_legacy, primary_key_of
 from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.manifests import check_table_folder

@@ -23,7 +23,7 @@ from memwal.rows.json_values import from_json
 from memwal.rows.policy import parse_policy
 from memwal.run.progress import SILENT, Progress
 from memwal.run.stores import Stores
-from memwal.sharding.values import parse_type
+from memwal.sharding.spec import parse_type
 from memwal.store.tables.datasets import columns_of
 from memwal.store.tables.indexes import describe_indexes, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance

@@ -15,7 +15,7 @@ from memwal.format import codec
 from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
-from memwal.sharding.values import decode_value, parse_type
+from memwal.sharding.spec import decode_value, parse_type
 from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.tables.datasets import REWINDING, LanceTables
 from memwal.store.tables.indexes import replace_mem_wal_entry

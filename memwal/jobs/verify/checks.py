@@ -10,7 +10,7 @@ from memwal.jobs.verify.plan import Check, Hint
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import ShardId
 from memwal.run.progress import Progress
-from memwal.store.tables.double_keys import KEYS_COMPARED_MAX
+from memwal.store.tables.datasets import KEYS_COMPARED_MAX
 from memwal.text import count_of
 
 Checks = Callable[[], Sequence[Check]]

@@ -54,8 +54,13 @@ from memwal.store.records.former_merges import read_record
 from memwal.store.records.lease import StoredLeases
 from memwal.store.records.runs import StoredRunRecords, list_later_versions
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
-from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
-from memwal.store.tables.double_keys import find_all_double_keys
+from memwal.store.tables.datasets import (
+    REWINDING,
+    LanceTables,
+    find_all_double_keys,
+    list_data_files,
+    list_deletions,
+)
 from memwal.store.tables.generations import Generations
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text, translated

@@ -29,7 +29,7 @@ from memwal.errors import Corruption, MemWalError, Missing, Unsupported
 from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, MemWalState, ShardId, ShardManifest
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import encode_value
 from memwal.store.tables.lance_calls import tidy_text, translated
 from memwal.store.tables.manifests import check_data_file
 

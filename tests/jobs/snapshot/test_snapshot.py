@@ -30,7 +30,7 @@ from memwal.model import (
     ShardSpec,
 )
 from memwal.run.stores import open_stores
-from memwal.sharding.values import encode_value
+from memwal.sharding.spec import encode_value
 from memwal.store.records.lease import StoredLeases
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table

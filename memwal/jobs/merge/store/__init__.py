@@ -39,8 +39,7 @@ from memwal.rows.keyset import KeySet, key_predicate, show_keys
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
 from memwal.store.tables.blobs import with_whole_blobs
-from memwal.store.tables.datasets import LanceTables
-from memwal.store.tables.double_keys import find_double_keys
+from memwal.store.tables.datasets import LanceTables, find_double_keys
 from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.generations import (
     Generations,

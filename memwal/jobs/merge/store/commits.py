@@ -24,7 +24,7 @@ from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
 from memwal.rows.memory import Memory
-from memwal.store.tables.double_keys import scan_keys
+from memwal.store.tables.datasets import scan_keys
 from memwal.store.tables.lance_calls import (
     ERRORS,
     Says,
