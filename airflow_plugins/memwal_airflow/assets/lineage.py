@@ -39,11 +39,10 @@ class Lineage:
 
 def outline(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return what lineage needs from a job's report of a table, bounded in size."""
-    shards, sources = _list(table.get("shards")), _list(table.get("sources"))
-    columns = table.get("columns")
+    shards, sources = table.get("shards", ()), table.get("sources", ())
     found = {
-        "columns": dict(list(columns.items())[:COLUMNS_MAX]) if isinstance(columns, dict) else {},
-        "sources": [str(source.get("uri")) for source in sources[:SOURCES_MAX]],
+        "columns": dict(list((table.get("columns") or {}).items())[:COLUMNS_MAX]),
+        "sources": [source["uri"] for source in sources[:SOURCES_MAX]],
         "rows": _sum([table], "rows_written", "rows_after") or _sum(shards, *_ROWS),
         "bytes": _sum([table], "bytes_written", "bytes_rewritten") or _sum(shards, "bytes_read"),
     }
@@ -139,13 +138,8 @@ def _build_facets(
     return facets, {"outputStatistics": statistics}
 
 
-def _list(value: Any) -> list[Mapping[str, Any]]:
-    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
-
-
 def _sum(parts: Sequence[Mapping[str, Any]], *names: str) -> int:
-    counts = [part.get(name) for part in parts for name in names]
-    return sum(count for count in counts if type(count) is int)
+    return sum(part.get(name) or 0 for part in parts for name in names)
 
 
 def find_address(table: str, config: Config) -> str | None:

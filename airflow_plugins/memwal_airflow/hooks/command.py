@@ -58,20 +58,18 @@ class JobsEnvironment:
 
     def variables(
         self,
-        base: Mapping[str, str] | None = None,
         *,
         run_id: str | None = None,
         task: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Return the environment variables for a process, made from `base` or our own environment.
+        """Return the environment variables for a process, made from our own.
 
         `run_id` is the id that memwal gives its run, `task` the Airflow task that starts it (see
         `describe_task`).
         """
-        found = os.environ if base is None else base
         variables = {
             name: value
-            for name, value in found.items()
+            for name, value in os.environ.items()
             if not name.startswith(_WITHHELD_PREFIXES) and name not in _WITHHELD
         }
         if self.storage_options:

@@ -88,11 +88,10 @@ def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
 
     A connection with storage options is tried on those alone, if there are any.
     """
-    is_remote = {n: "://" in t.uri and t.uri[:5] != "file:" for n, t in config.tables.items()}
-    stored = [name for name in is_remote if is_remote[name]]
-    if not (stored and jobs.storage_options):
-        stored += [name for name in is_remote if not is_remote[name]]
-    return stored[:_TABLES_MAX]
+    remote = [name for name, table in config.tables.items() if "://" in table.uri]
+    if remote and jobs.storage_options:
+        return remote[:_TABLES_MAX]
+    return list(dict.fromkeys([*remote, *config.tables]))[:_TABLES_MAX]
 
 
 async def _look(jobs: JobsEnvironment, name: str) -> tuple[bool, str]:

@@ -26,8 +26,8 @@ from memwal_airflow.hooks.redaction import change_texts, clean_line
 from memwal_airflow.processes.process import Output
 
 WATERMARK_SHARDS_MAX = 200
-NAME_CHARACTERS_MAX = 200
 
+_VERSIONS = ("version_before", "version_after")
 _COUNTS = ("rows_written", "rows_rejected", "merges")
 """What an ingest did, for the tasks that follow it."""
 _MEASURES = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
@@ -78,33 +78,35 @@ def _decide(ended: Output, report: Mapping[str, Any] | None, last_line: str) -> 
 
 
 def summarize(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
-    """Summarize the report for XCom, bounded whatever the number of shards, without secrets."""
+    """Summarize the report for XCom, bounded whatever the number of shards, without secrets.
+
+    For a backfill or `maintain`, a table has each job's share of it as well.
+    """
     if report is None:
         return {"outcome": None, "tables": []}
+    tables = []
+    for table in report.get("tables", ()):
+        jobs = [{"job": job["job"], **_summarize(job)} for job in table.get("jobs", ())]
+        tables.append({**_summarize(table), **({"jobs": jobs} if jobs else {})})
     found = {
-        **_pick(report, "job", "outcome", "seconds", "error"),
+        **{name: report.get(name) for name in ("job", "outcome", "seconds", "error")},
         "dry_run": report.get("dry_run") is True,
-        "tables": [_table_and_jobs(table) for table in _list(report.get("tables"))],
+        "tables": tables,
     }
     cleaned: dict[str, Any] = change_texts(found, lambda text: clean_line(text, secrets))
     return cleaned
 
 
-def _table_and_jobs(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Summarize a table, and for a backfill or `maintain` each job's share of it as well."""
-    jobs = [{**_pick(job, "job"), **_table(job)} for job in _list(table.get("jobs"))]
-    return {**_table(table), **({"jobs": jobs} if jobs else {})}
-
-
-def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize(table: Mapping[str, Any]) -> dict[str, Any]:
     marks = read_watermark(table)
-    shown = dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX])
+    outcome, before, after = (table.get(name) for name in ("outcome", *_VERSIONS))
     return {
-        **_pick(table, "table", "outcome", "error", "version_before", "version_after"),
-        **{name: _plain(table[name]) for name in _COUNTS if name in table},
+        **{name: table.get(name) for name in ("table", "outcome", "error", *_VERSIONS)},
+        **{name: table[name] for name in _COUNTS if name in table},
         "counts": count_work(table),
-        "progress": _has_progress(table),
-        "watermark": shown,
+        # A table may have been changed even if the job failed on it.
+        "progress": outcome in (DONE, PARTIAL) or (None not in (before, after) and before != after),
+        "watermark": dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX]),
         "watermark_shards": len(marks),
         KEY: outline(table),
     }
@@ -129,50 +131,23 @@ def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:
     `maintain` what its jobs report.
     """
     if "jobs" in table:
-        marks: dict[str, int] = {}
-        for job in _list(table["jobs"]):
-            marks.update(read_watermark(job))
-        return marks
-    merged = {
-        str(shard.get("shard_id"))[:NAME_CHARACTERS_MAX]: to
-        for shard in _list(table.get("shards"))
-        if (to := _generation(shard.get("to_generation"))) is not None
-    }
-    if merged:
-        return merged
-    found = [index.get("caught_up") for index in _list(table.get("indexes"))]
-    covered = [marks if isinstance(marks, Mapping) else {} for marks in found]
-    shards = set().union(*covered) if covered else set()
-    return {
-        shard[:NAME_CHARACTERS_MAX]: min(_generation(marks.get(shard)) or 0 for marks in covered)
-        for shard in shards
-    }
+        return {shard: to for job in table["jobs"] for shard, to in read_watermark(job).items()}
+    shards = [shard for shard in table.get("shards", ()) if shard.get("to_generation") is not None]
+    if shards:
+        return {shard["shard_id"]: shard["to_generation"] for shard in shards}
+    covered = [index.get("caught_up", {}) for index in table.get("indexes", ())]
+    return {shard: min(marks.get(shard, 0) for marks in covered) for shard in set().union(*covered)}
 
 
 def count_work(table: Mapping[str, Any]) -> dict[str, int]:
     """Count what was done on a table, under the report's names; a merge reports it by shard."""
-    shards = _list(table.get("shards"))
+    shards = table.get("shards", ())
     found = {
-        name: sum(
-            _generation(part.get(name)) or 0 for part in ([table] if name in table else shards)
-        )
+        name: sum(part.get(name) or 0 for part in ([table] if name in table else shards))
         for name in _MEASURES
     }
-    found["commits"] -= sum(_generation(shard.get("commits_shared")) or 0 for shard in shards)
+    found["commits"] -= sum(shard.get("commits_shared") or 0 for shard in shards)
     return {name: count for name, count in found.items() if count > 0}
-
-
-def _generation(value: Any) -> int | None:
-    """Return a generation's number or a count; None for anything else."""
-    return value if type(value) is int and 0 <= value < 2**64 else None
-
-
-def _has_progress(table: Mapping[str, Any]) -> bool:
-    """Whether the table was changed, which may be even if the job failed on it."""
-    if table.get("outcome") in (DONE, PARTIAL):
-        return True
-    before, after = table.get("version_before"), table.get("version_after")
-    return before is not None and after is not None and before != after
 
 
 def _is_held(exit_code: int, report: Mapping[str, Any] | None) -> bool:
@@ -184,39 +159,14 @@ def _is_held(exit_code: int, report: Mapping[str, Any] | None) -> bool:
         return False
     if exit_code == EXIT_HELD:
         return True
-    tables = _list(report.get("tables"))
-    parts = [part for table in tables for part in _list(table.get("jobs")) or [table]]
+    parts = [part for table in report["tables"] for part in table.get("jobs") or [table]]
     outcomes = {part.get("outcome") for part in parts}
     return HELD in outcomes and outcomes <= {DONE, NOTHING_TO_DO, HELD}
 
 
 def _error(report: Mapping[str, Any] | None) -> str | None:
-    if report is None:
-        return None
-    if report.get("error"):
-        return str(report["error"])
-    found = [
-        _name(str(table.get("table")), str(table["error"]))
-        for table in _list(report.get("tables"))
-        if table.get("error")
-    ]
-    return "; ".join(found) or None
-
-
-def _name(table: str, error: str) -> str:
-    """Say what is wrong, naming its table once."""
-    return error if error.startswith(f"{table}: ") else f"{table}: {error}"
-
-
-def _pick(part: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: _plain(part.get(name)) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    """Return a plain JSON value as it is, and anything else as text, which can be cut."""
-    is_number = type(value) is int and abs(value) < 2**64
-    return value if is_number or value is None or isinstance(value, bool | float) else str(value)
-
-
-def _list(value: Any) -> list[Any]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    """Say what is wrong, naming each table once."""
+    if report is None or report.get("error"):
+        return None if report is None else str(report["error"])
+    found = [(t["table"], t["error"]) for t in report.get("tables", ()) if t.get("error")]
+    return "; ".join(e if e.startswith(f"{table}: ") else f"{table}: {e}" for table, e in found)

@@ -1,5 +1,1 @@
-"""Processes that run memwal: bounded ones, and jobs that outlive the task that started them.
-
-Nothing here depends on what a job does. `supervise.py` runs as a script and imports none of our
-modules.
-"""
+"""Processes that run memwal, and end with whoever waits for them."""

@@ -1,4 +1,1 @@
-"""The triggers that wait in Airflow's triggerer.
-
-They neither block nor start jobs.
-"""
+"""The triggers that wait in Airflow's triggerer."""
