@@ -135,11 +135,9 @@ class NewestRows(OpenRead):
 
     # -- keys first
 
-    def _read_all(self, found: PartRows | None = None) -> Batches:
-        """All rows; `found` are those of the generations, if they were read already."""
+    def _read_all(self) -> Batches:
         verdict = self._decide()
-        if found is None:
-            found = scan_ahead(self._parts, self._rows, self._threads)
+        found = scan_ahead(self._parts, self._rows, self._threads)
         limit = None if self._parts else self._plan.limit
         # Generations first: they may be collected once they are merged, the version stays longer.
         return chain(
@@ -156,9 +154,8 @@ class NewestRows(OpenRead):
     def _read_few(self) -> Batches:
         """All rows if they are few, or as many as the limit asks for; else keys first."""
         plan = self._plan
-        if not self._parts or not plan.primary_key:
-            return self._read_all()
-        if plan.predicate is None and plan.limit is None:
+        unbounded = plan.predicate is None and plan.limit is None
+        if not self._parts or not plan.primary_key or unbounded:
             return self._read_all()
         most = _CANDIDATES_MAX
         if plan.limit is not None:
@@ -176,11 +173,11 @@ class NewestRows(OpenRead):
                 return self._read_all()
         candidates, whole = _take(most, self._base.scan(rows))
         if not whole and not enough:
-            return self._read_all(found)
+            return self._read_all()
         newest = self._drop_superseded([*found, (self._base, candidates)])
         kept = [batch for _, batches in newest for batch in batches]
         if not (complete and whole) and sum(batch.num_rows for batch in kept) < (plan.limit or 0):
-            return self._read_all(found if complete else None)
+            return self._read_all()
         return iter(kept)
 
     def _drop_superseded(self, found: Sequence[Found]) -> list[Found]:

@@ -21,7 +21,7 @@ from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.read.plan.request import DISTANCE, SCORE, Search
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.faults import guard, guard_each
-from memwal.read.store.texts import Settings, build_query, index_texts
+from memwal.read.store.texts import Settings, build_query, start_text_index
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
 from memwal.rows.memory import Memory
@@ -390,7 +390,7 @@ class Part:
         plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
         if column is None or settings is None:
             return lance.write_dataset(plain, "memory://")
-        return index_texts(plain, column, settings, whole=False)
+        return start_text_index(plain, column, settings)
 
     def scan_copy(self, copy: Any, rows: Rows) -> Batches:
         """The rows found in a copy, as `scan` gives them."""

@@ -40,7 +40,7 @@ class Searched:
     """A table as it is searched: `dataset` is it or a copy of it, `documents` the texts in it.
 
     Lance scores what is in `uncovered` by the statistics of the whole table, the rest by those of
-    its index. A copy that is not `indexed` is compared row by row. `identity` stands for what is
+    its index. A copy is compared row by row. `identity` stands for what is
     searched, which never changes; None for what has no name.
     """
 
@@ -50,7 +50,6 @@ class Searched:
     documents: int
     identity: str | None
     copied: bool = False
-    indexed: bool = True
     uncovered: Sequence[Any] = ()
 
     def scan(self, rows: Rows) -> Batches:
@@ -151,7 +150,7 @@ class QueryWords:
         mean = _KEPT.get(one.identity, _MEAN)
         if mean is None:
             # Rows of a copy are scored by the statistics of those that pass the filter.
-            usable = scored if self._whole or one.indexed else ()
+            usable = scored if self._whole or not one.copied else ()
             found = measure(one.documents, having, self.terms, usable)
             _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
             return found
