@@ -16,7 +16,7 @@ better.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ _FETCH_GROWTH = 4
 
 _SPARE = 8
 # Copies of generations that are kept for the next search, by where they lie and how they are cut.
-_COPIES = Kept["_Copy"]()
+_COPIES = Kept[Searched]()
 # Indexes of generations that hold all their texts, which never change.
 _INDEXES = Kept[tuple[TextIndex, ...]]()
 _INDEXES_BYTES = 4096
@@ -234,7 +234,6 @@ class TextSearch:
         return Searched(
             table=base,
             dataset=base.dataset,
-            column=self._wanted.column,
             documents=self._index.documents,
             identity=self._index.identity,
             uncovered=uncovered,
@@ -249,21 +248,12 @@ class TextSearch:
             return Searched(
                 table=part,
                 dataset=part.source.dataset,
-                column=column,
                 documents=index.documents,
                 identity=index.identity,
             )
-        copy = guard(part.where, lambda: self._copy(part))
-        return Searched(
-            table=part,
-            dataset=copy.dataset,
-            column=column,
-            documents=copy.documents,
-            identity=copy.identity,
-            copied=True,
-        )
+        return guard(part.where, lambda: self._copy(part))
 
-    def _copy(self, part: Part) -> _Copy:
+    def _copy(self, part: Part) -> Searched:
         """A copy of a part. That of a generation, which never changes, is kept."""
         column, settings = self._wanted.column, self._index.settings
         identity = part.identify(part.base_schema)
@@ -272,10 +262,16 @@ class TextSearch:
         kept = None if identity is None else _COPIES.find(identity)
         if kept is None:
             dataset = part.make_copy(column, settings)
-            kept = _Copy(dataset=dataset, documents=self._count_texts(dataset), identity=identity)
+            kept = Searched(
+                table=part,
+                dataset=dataset,
+                documents=self._count_texts(dataset),
+                identity=identity,
+                copied=True,
+            )
             if identity is not None:
                 _COPIES.keep(identity, kept, part.in_memory_bytes or 0)
-        return kept
+        return replace(kept, table=part)
 
     def _count_texts(self, copy: Any) -> int:
         texts = copy.to_table(columns=[self._wanted.column])[0].to_pylist()
@@ -359,15 +355,6 @@ class _Ranked:
 
 def _scan(search: TextSearch, one: Searched, fetch: int | None) -> Batches:
     return one.scan(search.rows(fetch))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Copy:
-    """A generation in memory, and the texts in it that have words; `identity` stands for it."""
-
-    dataset: Any
-    documents: int
-    identity: str | None
 
 
 def _find_whole_indexes(dataset: Any, column: str) -> tuple[TextIndex, ...]:
