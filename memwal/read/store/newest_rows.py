@@ -42,8 +42,6 @@ _CANDIDATES_MAX = 4096
 _CANDIDATES_MIN = 256
 _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
 
-PartRows = Iterable[tuple[Part, Iterable[pa.RecordBatch]]]
-
 
 class NewestRows(OpenRead):
     """A read of the newest row of every key."""
@@ -114,15 +112,12 @@ class NewestRows(OpenRead):
         self._warn(verdict.shared)
         return verdict
 
-    @property
-    def _searches(self) -> bool:
-        return self._plan.nearest is not None or self._plan.search is not None
-
     # -- by key
 
     @property
     def _looks_up(self) -> bool:
-        return bool(self._parts and self._plan.keys) and not self._searches
+        searched = self._plan.nearest is not None or self._plan.search is not None
+        return bool(self._parts and self._plan.keys) and not searched
 
     def _look_up(self) -> Batches:
         only = collect_wanted_keys(self._plan, self._base_schema)
@@ -145,7 +140,7 @@ class NewestRows(OpenRead):
             verdict.keep_visible(self._base.scan(replace(self._rows, limit=limit))),
         )
 
-    def _keep_winners(self, verdict: Verdict, found: PartRows) -> Batches:
+    def _keep_winners(self, verdict: Verdict, found: Iterable[tuple[Part, Batches]]) -> Batches:
         for part, batches in found:
             yield from verdict.keep_winners(part, batches)
 
