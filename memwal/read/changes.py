@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +12,12 @@ from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.format import layout
 from memwal.model import Cursor
-from memwal.read.output import check_file, write_file
+from memwal.read.output import check_file, tell_rows
 from memwal.read.plan.changes import ChangesRequest
 from memwal.read.report import ChangesDocument, ChangesTable
 from memwal.read.request import ChangesAsked
 from memwal.read.store.changes import Changes, open_changes
 from memwal.report import DONE, CursorReport
-from memwal.rows.json_values import rows_to_json
 from memwal.run.reports import describe_cursor
 from memwal.run.stores import Stores, check_lance_version, open_stores
 from memwal.store.records.process import this_holder
@@ -37,12 +35,8 @@ class ChangesOptions:
 def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
     """Read changes, or move a cursor. Raises as `open_range` and `move_cursor` do."""
     check_lance_version(options.untested_lance_allowed)
-    asked, output = (
-        options.asked,
-        None if options.asked.output is None else Path(options.asked.output),
-    )
-    if output is not None:
-        check_file(output)
+    asked = options.asked
+    check_file(asked.output)
     stores = open_table(options.table)
     began = stores.clock.monotonic_seconds()
     if asked.commit is not None or asked.drop:
@@ -50,7 +44,10 @@ def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
         found: dict[str, Any] = {"cursor": moved}
     else:
         opened, cursor = open_range(stores, asked)
-        found = _write_rows(opened, asked.limit, output, stores)
+        rows = _limit(opened.read(), asked.limit)
+        reader = pa.RecordBatchReader.from_batches(opened.schema, rows)
+        found = tell_rows(reader, asked.output, stores.memory)
+        found |= {"since": opened.since, "until": opened.until, "counts": opened.counts}
         found["cursor"] = None if cursor is None else describe_cursor(cursor)
     table = ChangesTable(table=options.table.name, outcome=DONE, error=None, **found)
     seconds = round(stores.clock.monotonic_seconds() - began, 3)
@@ -137,25 +134,6 @@ def move_cursor(stores: Stores, asked: ChangesAsked) -> Cursor:
     )
     stores.cursors.put(moved)
     return moved
-
-
-def _write_rows(
-    opened: Changes, limit: int | None, output: Path | None, stores: Stores
-) -> dict[str, Any]:
-    reader = pa.RecordBatchReader.from_batches(opened.schema, _limit(opened.read(), limit))
-    rows = None
-    if output is None:
-        rows = rows_to_json(reader)
-    count = len(rows or ()) if output is None else write_file(reader, output, stores.memory)
-    return {
-        "since": opened.since,
-        "until": opened.until,
-        "counts": opened.counts,
-        "schema": [{"name": f.name, "type": str(f.type)} for f in opened.schema],
-        "num_rows": count,
-        "rows": rows,
-        "output": None if output is None else str(output),
-    }
 
 
 def _limit(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
-
-import pyarrow as pa
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.model import Consistency
-from memwal.read.output import check_file, write_file
+from memwal.read.output import check_file, tell_rows
 from memwal.read.plan.request import (
     ReadRequest,
     parse_nearest,
@@ -29,8 +26,6 @@ from memwal.read.table import (
     prune_shards,
 )
 from memwal.report import DONE
-from memwal.rows.json_values import rows_to_json
-from memwal.rows.memory import Memory
 from memwal.run.policy_choice import check_stored
 from memwal.run.stores import check_lance_version, open_stores
 
@@ -57,12 +52,8 @@ def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableT
 def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
     """Run the read; returns its document. Raises as `memwal.read.table.ReadableTable.read` does."""
     check_lance_version(options.untested_lance_allowed)
-    asked, output = (
-        options.asked,
-        None if options.asked.output is None else Path(options.asked.output),
-    )
-    if output is not None:
-        check_file(output)
+    asked = options.asked
+    check_file(asked.output)
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_configured(options.table, asked.consistency)
@@ -76,7 +67,7 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
         opened, reader = table.open_reader(request, with_wal=asked.with_wal)
         if asked.checkpoint is None:  # a checkpoint has the policy of its time, if any
             check_stored(options.table, opened.view.policy_text)
-        found = _write_rows(opened, reader, output, table.tables.memory)
+        found = _tell_read(opened) | tell_rows(reader, asked.output, table.tables.memory)
     found |= {"checkpoint": asked.checkpoint, "merged_only": bool(asked.merged_only)}
     table_read = ReadTable(table=options.table.name, outcome=DONE, error=None, **found)
     return ReadDocument(
@@ -88,18 +79,10 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
     )
 
 
-def _write_rows(
-    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None, memory: Memory
-) -> dict[str, Any]:
-    rows = None if output is not None else rows_to_json(reader)
-    count = write_file(reader, output, memory) if output is not None else len(rows or ())
+def _tell_read(opened: OpenedRead) -> dict[str, Any]:
     return {
         "version": opened.plan.version,
         **opened.shards_from,
-        "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
-        "num_rows": count,
-        "rows": rows,
-        "output": None if output is None else str(output),
         "limit": opened.plan.limit,
         "expired_before": opened.plan.expired_before,
         "generations": opened.plan.generations,
@@ -110,32 +93,21 @@ def _write_rows(
 
 def build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
     """What a request means for a table. Raises Usage."""
-    keys = None
+    found: dict[str, Any] = {f.name: getattr(asked, f.name, None) for f in fields(ReadRequest)}
+    if asked.columns is not None:
+        found["columns"] = tuple(asked.columns)
     if asked.key:
         version = asked.version
         if asked.checkpoint is not None:
             version = table.find_checkpoint(asked.checkpoint).version
-        keys = table.check_keys(parse_keys(asked.key, table.schema(version)), version)
-    nearest = search = None
+        found["keys"] = table.check_keys(parse_keys(asked.key, table.schema(version)), version)
     if asked.nearest is not None:
         how: Any = {name: getattr(asked, name) for name in ("k", "metric", "nprobes")}
-        nearest = parse_nearest("--nearest", asked.nearest, **how)
+        found["nearest"] = parse_nearest("--nearest", asked.nearest, **how)
     if asked.search is not None:
-        search = parse_search("--search", asked.search, asked.operator, phrase=asked.phrase)
-    return ReadRequest(
-        columns=None if asked.columns is None else tuple(asked.columns),
-        filter=asked.filter,
-        limit=asked.limit,
-        keys=keys,
-        nearest=nearest,
-        search=search,
-        version=asked.version,
-        merged_only=asked.merged_only,
-        checkpoint=asked.checkpoint,
-        holes_allowed=asked.allow_holes,
-        reinitialised_allowed=asked.allow_reinitialised,
-        consistency=asked.consistency,
-    )
+        phrase = asked.phrase
+        found["search"] = parse_search("--search", asked.search, asked.operator, phrase=phrase)
+    return ReadRequest(**found)
 
 
 def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> Set[str]:

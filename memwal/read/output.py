@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from memwal.errors import StoreUnavailable, Unsupported, Usage
-from memwal.rows.json_values import column_to_json, is_blob
+from memwal.rows.json_values import column_to_json, is_blob, rows_to_json
 from memwal.rows.keyset import group_batches
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.pairs import is_bytes
@@ -20,8 +21,11 @@ from memwal.store.objects.full_disk import is_full
 _BATCHES_A_GROUP = 4
 
 
-def check_file(path: Path) -> Path:
-    """The path, if rows can be written to a file of that name. Raises Usage, Unsupported."""
+def check_file(output: str | None) -> None:
+    """Raise Usage or Unsupported unless rows can be written to a file of that name, if any."""
+    if output is None:
+        return
+    path = Path(output)
     first, slash, _ = str(path).partition("/")
     if slash and first.endswith(":"):
         raise Unsupported("MW-Q01", "--output writes local files only")
@@ -29,7 +33,18 @@ def check_file(path: Path) -> Path:
         raise Usage(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")
     if not path.parent.is_dir():
         raise Usage(f"--output {path}: there is no folder {path.parent}")
-    return path
+
+
+def tell_rows(reader: pa.RecordBatchReader, output: str | None, memory: Memory) -> dict[str, Any]:
+    """The rows as a document has them, or their number once they are in the file `output`."""
+    rows = rows_to_json(reader) if output is None else None
+    count = len(rows or ()) if output is None else write_file(reader, Path(output), memory)
+    return {
+        "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
+        "num_rows": count,
+        "rows": rows,
+        "output": None if output is None else str(Path(output)),
+    }
 
 
 def write_file(reader: pa.RecordBatchReader, path: Path, memory: Memory = UNLIMITED) -> int:

@@ -49,12 +49,7 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
     """Print the rows as a table, and where they are from."""
     (table,) = document["tables"]
     console.print(_format_head(table))
-    if table["output"] is not None:
-        console.print(Text(f"  {count_of(table['num_rows'], 'row')} written to {table['output']}"))
-    elif table["rows"]:
-        console.print(_build_rows(table["schema"], table["rows"]))
-    else:
-        console.print(Text("  no rows", style="dim"))
+    _show_table(table, console)
     _show_warnings(table, console)
     console.print(Text(_format_foot(document, table), style=STYLE[DONE]))
 
@@ -71,16 +66,22 @@ def show_changes(document: Mapping[str, Any], console: Console) -> None:
     if cursor is not None:
         told += f", from cursor {cursor['name']}"
     console.print(Text.assemble((table["table"], "bold"), (told, "dim")))
-    if table["output"] is not None:
-        console.print(Text(f"  {count_of(table['num_rows'], 'row')} written to {table['output']}"))
-    elif table["rows"]:
-        console.print(_build_rows(table["schema"], table["rows"]))
+    _show_table(table, console)
     counts = table["counts"]
     foot = ", ".join(count_of(counts[kind], kind) for kind in counts)
     foot = f"changes: {foot} in {document['seconds']:.2f} s"
     if table["num_rows"] < sum(counts.values()):
         foot += f"; {count_of(table['num_rows'], 'row')} shown: --limit N, --json or --output FILE"
     console.print(Text(foot, style=STYLE[DONE]))
+
+
+def _show_table(table: Mapping[str, Any], console: Console) -> None:
+    if table["output"] is not None:
+        console.print(Text(f"  {count_of(table['num_rows'], 'row')} written to {table['output']}"))
+    elif table["rows"]:
+        console.print(_build_rows(table["schema"], table["rows"]))
+    else:
+        console.print(Text("  no rows", style="dim"))
 
 
 def _show_warnings(table: Mapping[str, Any], console: Console) -> None:
@@ -148,13 +149,9 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
     text = f"  base: version {base['version']}, {count_of(base['rows'], 'row')}; Lance reads it by"
     console.print(Text(text))
     console.print(Text(base["lance_plan"], style="dim"))
-    if found["shards"] or found["pruned"]:
-        console.print(_build_sources(found))
+    if shards := [*found["shards"], *found["pruned"]]:
+        console.print(build_table(shards, SOURCES, cut=_cut_pruned))
     _show_warnings(table, console)
-
-
-def _build_sources(found: Mapping[str, Any]) -> Table:
-    return build_table([*found["shards"], *found["pruned"]], SOURCES, cut=_cut_pruned)
 
 
 def _cut_pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:

@@ -234,8 +234,8 @@ class ReadableTable:
             version=version,
             merged_only=merged_only,
             checkpoint=checkpoint,
-            holes_allowed=allow_holes,
-            reinitialised_allowed=allow_reinitialised,
+            allow_holes=allow_holes,
+            allow_reinitialised=allow_reinitialised,
             consistency=self.consistency,
         )
         opened, rows = self.open_reader(request, with_wal=with_wal)
@@ -441,7 +441,7 @@ class ReadableTable:
 
         Where nothing proves either, they are read: a merge refuses them, and says so.
         """
-        if request.reinitialised_allowed:
+        if request.allow_reinitialised:
             return
         read = {shard.shard_id for shard in plan.shards}
         shards = [s for s in view.shards if s.shard_id in read and not s.merged_generation]

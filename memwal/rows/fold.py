@@ -93,17 +93,6 @@ def keep_newest(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table if len(newest) == len(table) else table.take(pa.array(newest))
 
 
-def find_winners(rows: pa.Table, keys: Sequence[str]) -> tuple[Places, int]:
-    """The places, ascending, of the newest rows that are no tombstones; how many keys there are.
-
-    Rows are oldest first. Raises Refused when a key is NULL.
-    """
-    columns = alias_keys(rows, keys)
-    check_keys(columns, keys)
-    newest = _find_newest(columns)
-    return newest[~find_tombstones(rows)[newest]], len(newest)
-
-
 def check_keys(columns: pa.Table, keys: Sequence[str]) -> None:
     """Raise Refused when a key is NULL. `columns` are those of the key, by any names."""
     for key, column in zip(keys, columns.columns, strict=True):

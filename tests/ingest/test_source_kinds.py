@@ -28,7 +28,7 @@ from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve
 from memwal.options import list_options
 from memwal.read import open_table
-from memwal.read.output import check_file, write_file
+from memwal.read.output import write_file
 from memwal.rows.json_values import from_json, to_json
 from memwal.rows.pairs import STRICT
 from memwal.store.records.ingests import Format, PlanRecord, Round, SourceFile
@@ -83,14 +83,14 @@ def write(rows: pa.Table, path: Path) -> None:
     """As memwal or pyarrow does."""
     match path.name.partition(".")[2]:
         case "parquet" | "arrow" | "csv":
-            write_file(rows.to_reader(), check_file(path))
+            write_file(rows.to_reader(), path)
         case "arrows":
             with pa.ipc.new_stream(path, rows.schema) as out:
                 out.write_table(rows)
         case "feather":
             feather.write_feather(rows, path)
         case "csv.zst":
-            write_file(rows.to_reader(), check_file(path.with_name("plain.csv")))
+            write_file(rows.to_reader(), path.with_name("plain.csv"))
             with pa.CompressedOutputStream(path, "zstd") as out:
                 out.write(path.with_name("plain.csv").read_bytes())
         case "jsonl":

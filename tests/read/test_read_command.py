@@ -20,7 +20,7 @@ from rich.console import Console
 
 from memwal.cli import main
 from memwal.errors import Usage
-from memwal.read.output import check_file, write_file
+from memwal.read.output import write_file
 from memwal.read.show import show_rows
 from memwal.read.table import parse_keys
 from memwal.rows.json_values import rows_to_json
@@ -210,7 +210,7 @@ def test_what_a_format_can_not_hold_leaves_the_old_file(tmp_path: Path) -> None:
         write_file(pa.table({"u": unions}).to_reader(), path)
     assert path.read_text() == "an old file"
     assert list(tmp_path.iterdir()) == [path]
-    assert write_file(rows.to_reader(), check_file(tmp_path / "rows.csv")) == 1
+    assert write_file(rows.to_reader(), tmp_path / "rows.csv") == 1
     assert (tmp_path / "rows.csv").read_text() == '"f"\n"86400.0"\n'
 
 

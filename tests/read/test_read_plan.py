@@ -82,7 +82,7 @@ def test_a_missing_generation_refuses_the_read() -> None:
     hole = view(shard(A, [2]))
     with pytest.raises(Incomplete, match=r"generation 1 is .*--allow-holes"):
         plan_read(hole, ALL)
-    allowed = plan_read(hole, ReadRequest(holes_allowed=True))
+    allowed = plan_read(hole, ReadRequest(allow_holes=True))
     assert [g.generation for g in allowed.shards[0].generations] == [2]
 
 

@@ -20,7 +20,6 @@ from lance.mem_wal import (
 from memwal.jobs.merge.request import MergeRequest
 from memwal.read import Nearest, ReadRequest, open_table
 from memwal.read.job import explain
-from memwal.read.store import newest_rows
 from tests.support import builders, lsm_reads
 from tests.support.builders import Delete, Put, Table
 
@@ -227,10 +226,7 @@ def gap_table(folder: Path) -> Table:
     return table
 
 
-def test_explain_shows_what_lance_does_with_a_scalar_filter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
+def test_explain_shows_what_lance_does_with_a_scalar_filter(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
     found = explain(reads, ReadRequest(filter="n = 2203"))
@@ -240,14 +236,6 @@ def test_explain_shows_what_lance_does_with_a_scalar_filter(
     assert (shard["merged_generation"], shard["skipped_as_merged"]) == (2, [1, 2])
 
 
-def test_explain_shows_that_small_generations_are_read_whole(tmp_path: Path) -> None:
-    table = gap_table(tmp_path)
-    reads = open_table(table.uri)
-    found = explain(reads, ReadRequest(filter="n = 2203"))
-    assert "held in memory" in found["way"]
-    assert "n_idx" not in found["shards"][0]["generations"][0]["lance_plan"]
-
-
 def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
@@ -255,8 +243,7 @@ def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
     assert "ANNSubIndex: name=vector_idx" in found["base"]["lance_plan"]
 
 
-def test_explain_without_an_index_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
+def test_explain_without_an_index_scans(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     table.dataset.add_columns(pa.field("x", pa.int64()))
     reads = open_table(table.uri)

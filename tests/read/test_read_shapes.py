@@ -29,7 +29,6 @@ from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus,
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
-from memwal.read.store import newest_rows, winners
 from memwal.read.store.wal_rows import Moved
 from memwal.store.tables.datasets import LanceTables
 from tests.support import builders, garbage_runs
@@ -133,37 +132,24 @@ def test_a_filter_does_not_bring_an_older_row_back(table: Table) -> None:
     assert numbers(table, "n = 2") == [2]
 
 
-@pytest.mark.parametrize("held_bytes_max", [0, 1 << 27])
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("abs(n) = 7", [7]),  # a call, for which nothing is held
+        ("abs(n) = 7", [7]),
         ("`n` IN (7, 500)", [7]),
         ("N = 7 OR n = 1002", [7]),
         ("n = 7 AND nested.a = 99999", []),
         ("true", [1, 7, *range(1003, 1010)]),
     ],
 )
-def test_filters_mean_the_same_whether_rows_are_held(
-    table: Table,
-    monkeypatch: pytest.MonkeyPatch,
-    held_bytes_max: int,
-    text: str,
-    wanted: list[int],
-) -> None:
-    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", held_bytes_max)
+def test_filters_choose_among_newest_rows(table: Table, text: str, wanted: list[int]) -> None:
     (shard,) = table.shards
     table.flush(shard, Put([2], 500))
     table.flush(shard, Put([2], 7), Put([20], 1))
     assert numbers(table, text) == wanted
 
 
-@pytest.mark.parametrize("whole_bytes_max", [0, 1 << 20])
-def test_payload_of_held_rows(
-    table: Table, monkeypatch: pytest.MonkeyPatch, whole_bytes_max: int
-) -> None:
-    """With and without payload among what is held."""
-    monkeypatch.setattr(winners, "_WHOLE_BYTES_MAX", whole_bytes_max)
+def test_payload_of_rows_that_a_filter_leaves(table: Table) -> None:
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 700), Delete([3]))
     table.flush(shard, Put([20], 800))
@@ -454,10 +440,7 @@ def test_a_table_that_never_holds_still_is_an_error_in_the_end(table: Table) -> 
     assert reads.taken == 5
 
 
-def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
+def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(table: Table) -> None:
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 1))
     reader = open_table(table.uri).read()

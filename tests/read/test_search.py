@@ -29,7 +29,6 @@ from memwal.read import Nearest, ReadPlan, Search, open_table
 from memwal.read.job import explain
 from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
-from memwal.read.store import search as searches
 from memwal.run.stores import Stores
 from tests.support.sampling import many, seeds
 from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
@@ -70,11 +69,9 @@ def text(rng: random.Random) -> str | None:
 # ---- what matches
 
 
-@pytest.fixture(params=["own indexes", "row by row", "copies that are indexed"])
-def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether generations have indexes of their own; if not, how long their copies go without."""
-    if request.param == "copies that are indexed":
-        monkeypatch.setattr(searches, "_SEARCHES_MAX", 1)
+@pytest.fixture(params=["own indexes", "row by row"])
+def maintained(request: pytest.FixtureRequest) -> bool:
+    """Whether generations have indexes of their own."""
     return bool(request.param == "own indexes")
 
 

@@ -72,8 +72,8 @@ class ReadRequest:
     version: int | None = None
     merged_only: bool | None = None
     checkpoint: str | None = None
-    holes_allowed: bool = False
-    reinitialised_allowed: bool = False
+    allow_holes: bool = False
+    allow_reinitialised: bool = False
     consistency: Consistency = "latest"
 
     def __post_init__(self) -> None:

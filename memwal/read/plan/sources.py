@@ -121,7 +121,7 @@ def plan_read(
     cut_nanos = now_nanos if request.version is None else view.manifest.timestamp_nanos
     horizon = find_horizon(view, cut_nanos)
     shards = tuple(s for s in view.shards if s.shard_id not in reasons)
-    if not request.holes_allowed:
+    if not request.allow_holes:
         for shard in shards:
             check_whole(view, shard, of_version=request.version)
     return ReadPlan(

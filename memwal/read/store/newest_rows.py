@@ -11,10 +11,9 @@ tests/read/test_read_pylance.py):
 - `LsmVectorSearchPlanner` looks into indexes only: rows that no index covers yet are left out, all
   rows when there is no index. It may also give fewer than k rows.
 
-A read goes one of three ways. Held: small generations are read whole, once (see `winners`). Keys
-first: all pending keys are folded (as the merge does), winners are read, and the base without the
-pending keys. Candidates first: when a filter or a limit leaves few rows, those are read, and only
-their keys are looked up in the generations.
+A read goes one of two ways. Keys first: all pending keys are folded (as the merge does), winners
+are read, and the base without the pending keys. Candidates first: when a filter or a limit leaves
+few rows, those are read, and only their keys are looked up in the generations.
 """
 
 from __future__ import annotations
@@ -27,28 +26,21 @@ import pyarrow as pa
 
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.search import NearestSearch, TextSearch
-from memwal.read.store.sources import Base, Batches, Found, Listed, OpenRead, Part, Rows
+from memwal.read.store.sources import Base, Batches, Found, Listed, OpenRead, Part
 from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
 from memwal.read.store.winners import (
-    HeldRows,
     OpenShard,
     Verdict,
     collect_keys,
     collect_wanted_keys,
     list_parts,
-    may_hold,
-    rows_to_hold,
 )
 from memwal.rows.keyset import KeySet
 
-# Generations that take less, all together, are held.
-_HELD_BYTES_MAX = 128 * 1024 * 1024
 # Up to so many rows of each source are candidates; with more, all keys are folded.
 _CANDIDATES_MAX = 4096
 _CANDIDATES_MIN = 256
 _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
-
-PartRows = Iterable[tuple[Part, Iterable[pa.RecordBatch]]]
 
 
 class NewestRows(OpenRead):
@@ -80,7 +72,7 @@ class NewestRows(OpenRead):
             return self._search.run(self._plan.primary_key, self._plan.limit, self._drop_superseded)
         if self._looks_up:
             return self._look_up()
-        return self._read_held() if self._holds else self._read_few()
+        return self._read_few()
 
     @property
     def way(self) -> str:
@@ -96,8 +88,6 @@ class NewestRows(OpenRead):
             return "the base alone: nothing is pending"
         if self._looks_up:
             return "the keys in all generations, then rows of those that have them, then the base"
-        if self._holds:
-            return "all generations, held in memory, then the base without their keys"
         if self._plan.predicate is None and self._plan.limit is None:
             return "keys of all generations, then winners, then the base without these keys"
         return (
@@ -114,8 +104,7 @@ class NewestRows(OpenRead):
         if self._plan.nearest is not None:
             search = NearestSearch(self._plan.nearest, self._base, self._parts, rows, self._threads)
             rows = search.rows(self._plan.nearest.k)
-        scanned = self._rows_to_hold() if self._holds else rows
-        texts = map_in_order(lambda part: part.explain_scan(scanned), self._parts, self._threads)
+        texts = map_in_order(lambda part: part.explain_scan(rows), self._parts, self._threads)
         return self._base.explain_scan(rows), {p.listed: text for p, text in texts if p.listed}
 
     def _decide(self, only: KeySet | None = None) -> Verdict:
@@ -123,15 +112,12 @@ class NewestRows(OpenRead):
         self._warn(verdict.shared)
         return verdict
 
-    @property
-    def _searches(self) -> bool:
-        return self._plan.nearest is not None or self._plan.search is not None
-
     # -- by key
 
     @property
     def _looks_up(self) -> bool:
-        return bool(self._parts and self._plan.keys) and not self._searches
+        searched = self._plan.nearest is not None or self._plan.search is not None
+        return bool(self._parts and self._plan.keys) and not searched
 
     def _look_up(self) -> Batches:
         only = collect_wanted_keys(self._plan, self._base_schema)
@@ -142,51 +128,11 @@ class NewestRows(OpenRead):
             return iter(live)
         return chain(live, verdict.keep_visible(self._base.scan(self._rows)))
 
-    # -- held
-
-    @property
-    def _holds(self) -> bool:
-        plan = self._plan
-        if not self._parts or not plan.primary_key or self._searches or self._looks_up:
-            return False
-        return may_hold(self._parts, self._rows_to_hold(), plan.predicate, _HELD_BYTES_MAX)
-
-    def _rows_to_hold(self) -> Rows:
-        return rows_to_hold(self._parts, self._rows, self._plan.primary_key, self._base_schema)
-
-    def _read_held(self) -> Batches:
-        keys = self._plan.primary_key
-        held = HeldRows(
-            self._plan.uri, keys, self._rows, self._shards, self._rows_to_hold(), self._threads
-        )
-        few = self._find_held_candidates(held)
-        if few is None:
-            live, base, only = held.read_winners(), self._base.scan(self._rows), None
-        else:
-            base, only = few
-            live = iter(list(held.read_winners(only)))
-        hidden = held.collect_keys(only)
-        self._warn(held.find_shared(hidden))
-        return chain(live, hidden.outside(base, keys))
-
-    def _find_held_candidates(self, held: HeldRows) -> tuple[Batches, KeySet] | None:
-        """The base's rows that match, and their keys with the held ones', if both are few."""
-        if self._plan.predicate is None:
-            return None
-        candidates = held.find_candidates()
-        if len(candidates) > _CANDIDATES_MAX:
-            return None
-        rows = replace(self._rows, limit=_CANDIDATES_MAX + 1)
-        base, whole = _take(_CANDIDATES_MAX, self._base.scan(rows))
-        return (iter(base), collect_keys([candidates, *base], self._keys)) if whole else None
-
     # -- keys first
 
-    def _read_all(self, found: PartRows | None = None) -> Batches:
-        """All rows; `found` are those of the generations, if they were read already."""
+    def _read_all(self) -> Batches:
         verdict = self._decide()
-        if found is None:
-            found = scan_ahead(self._parts, self._rows, self._threads)
+        found = scan_ahead(self._parts, self._rows, self._threads)
         limit = None if self._parts else self._plan.limit
         # Generations first: they may be collected once they are merged, the version stays longer.
         return chain(
@@ -194,7 +140,7 @@ class NewestRows(OpenRead):
             verdict.keep_visible(self._base.scan(replace(self._rows, limit=limit))),
         )
 
-    def _keep_winners(self, verdict: Verdict, found: PartRows) -> Batches:
+    def _keep_winners(self, verdict: Verdict, found: Iterable[tuple[Part, Batches]]) -> Batches:
         for part, batches in found:
             yield from verdict.keep_winners(part, batches)
 
@@ -203,9 +149,8 @@ class NewestRows(OpenRead):
     def _read_few(self) -> Batches:
         """All rows if they are few, or as many as the limit asks for; else keys first."""
         plan = self._plan
-        if not self._parts or not plan.primary_key:
-            return self._read_all()
-        if plan.predicate is None and plan.limit is None:
+        unbounded = plan.predicate is None and plan.limit is None
+        if not self._parts or not plan.primary_key or unbounded:
             return self._read_all()
         most = _CANDIDATES_MAX
         if plan.limit is not None:
@@ -223,11 +168,11 @@ class NewestRows(OpenRead):
                 return self._read_all()
         candidates, whole = _take(most, self._base.scan(rows))
         if not whole and not enough:
-            return self._read_all(found)
+            return self._read_all()
         newest = self._drop_superseded([*found, (self._base, candidates)])
         kept = [batch for _, batches in newest for batch in batches]
         if not (complete and whole) and sum(batch.num_rows for batch in kept) < (plan.limit or 0):
-            return self._read_all(found if complete else None)
+            return self._read_all()
         return iter(kept)
 
     def _drop_superseded(self, found: Sequence[Found]) -> list[Found]:

@@ -80,34 +80,16 @@ def _find_generations(
     ]
     found = {name: source for name in names if (source := kept.find(name)) is not None}
     missing = [(n, one) for n, one in zip(names, listed, strict=True) if n not in found]
-    opened = _open_generations(generations, view, [one for _, one in missing])
-    for (name, _), source in zip(missing, opened, strict=True):
+    opening = map_in_order(
+        lambda one: generations.open(view, one[1][0].shard_id, one[1][1]),
+        missing,
+        choose_threads(view.uri),
+    )
+    for (name, _), source in opening:
         found[name] = source
         if source.blobs.bounds is None:  # these are of one version
             kept.keep(name, source, _SOURCE_BYTES)
     return [found[name] for name in names]
-
-
-def _open_generations(
-    generations: Generations,
-    view: TableView,
-    listed: Sequence[tuple[ShardRead, FlushedGeneration]],
-) -> list[Source]:
-    threads = choose_threads(view.uri)
-    opening = map_in_order(
-        lambda one: generations.open_unchecked(view, one[0].shard_id, one[1]), listed, threads
-    )
-    opened = list(opening)
-    # Local data files are looked at one by one. Threads would wait for Python's lock, in turn: with
-    # 200 generations a read by key took a sixth longer, and a thirtieth like this.
-    checking = map_in_order(
-        lambda one: generations.check(one[0][0].shard_id, one[0][1], one[1]),
-        opened,
-        threads if "://" in view.uri else 1,
-    )
-    for _ in checking:
-        pass
-    return [source for _, source in opened]
 
 
 def open_rows(uri: str, shard_id: ShardId, rows: pa.Table, schema: pa.Schema) -> Part:

@@ -16,7 +16,7 @@ better.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,6 @@ from memwal.read.store.texts import (
     TextIndex,
     choose_text_index,
     find_text_indexes,
-    index_texts,
 )
 from memwal.read.store.threads import map_in_order
 
@@ -43,9 +42,7 @@ _FETCH_GROWTH = 4
 
 _SPARE = 8
 # Copies of generations that are kept for the next search, by where they lie and how they are cut.
-_COPIES = Kept["_Copy"]()
-# To index a copy takes as long as it takes to search it some ten times row by row.
-_SEARCHES_MAX = 10
+_COPIES = Kept[Searched]()
 # Indexes of generations that hold all their texts, which never change.
 _INDEXES = Kept[tuple[TextIndex, ...]]()
 _INDEXES_BYTES = 4096
@@ -223,7 +220,7 @@ class TextSearch:
 
     def _choose_first(self, one: Searched, limit: int | None) -> int | None:
         """How many to fetch at first: some of the base's are superseded, or rank lower."""
-        if not one.indexed and self._rows.predicate is not None:
+        if one.copied and self._rows.predicate is not None:
             # Lance scores by the statistics of the filtered rows then: nothing tells the rest.
             return None
         if limit is None or isinstance(one.table, Part):
@@ -237,7 +234,6 @@ class TextSearch:
         return Searched(
             table=base,
             dataset=base.dataset,
-            column=self._wanted.column,
             documents=self._index.documents,
             identity=self._index.identity,
             uncovered=uncovered,
@@ -252,22 +248,12 @@ class TextSearch:
             return Searched(
                 table=part,
                 dataset=part.source.dataset,
-                column=column,
                 documents=index.documents,
                 identity=index.identity,
             )
-        copy = guard(part.where, lambda: self._copy(part))
-        return Searched(
-            table=part,
-            dataset=copy.dataset,
-            column=column,
-            documents=copy.documents,
-            identity=copy.identity,
-            copied=True,
-            indexed=copy.indexed,
-        )
+        return guard(part.where, lambda: self._copy(part))
 
-    def _copy(self, part: Part) -> _Copy:
+    def _copy(self, part: Part) -> Searched:
         """A copy of a part. That of a generation, which never changes, is kept."""
         column, settings = self._wanted.column, self._index.settings
         identity = part.identify(part.base_schema)
@@ -276,23 +262,16 @@ class TextSearch:
         kept = None if identity is None else _COPIES.find(identity)
         if kept is None:
             dataset = part.make_copy(column, settings)
-            kept = _Copy(dataset=dataset, documents=self._count_texts(dataset), identity=identity)
+            kept = Searched(
+                table=part,
+                dataset=dataset,
+                documents=self._count_texts(dataset),
+                identity=identity,
+                copied=True,
+            )
             if identity is not None:
                 _COPIES.keep(identity, kept, part.in_memory_bytes or 0)
-        elif identity is not None and not kept.indexed:
-            kept.searches += 1
-            if kept.searches >= _SEARCHES_MAX:
-                kept = self._index_copy(kept)
-                _COPIES.keep(identity, kept, 2 * (part.in_memory_bytes or 0))
-        return kept
-
-    def _index_copy(self, copy: _Copy) -> _Copy:
-        column, settings = self._wanted.column, self._index.settings
-        dataset = index_texts(copy.dataset.to_table(), column, settings, whole=True)
-        (index,) = find_text_indexes(dataset, column)
-        return _Copy(
-            dataset=dataset, documents=index.documents, identity=index.identity, indexed=True
-        )
+        return replace(kept, table=part)
 
     def _count_texts(self, copy: Any) -> int:
         texts = copy.to_table(columns=[self._wanted.column])[0].to_pylist()
@@ -376,20 +355,6 @@ class _Ranked:
 
 def _scan(search: TextSearch, one: Searched, fetch: int | None) -> Batches:
     return one.scan(search.rows(fetch))
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Copy:
-    """A generation in memory, and the texts in it that have words.
-
-    `identity` stands for it, or for its index; `searches` are those since it was made.
-    """
-
-    dataset: Any
-    documents: int
-    identity: str | None
-    searches: int = 0
-    indexed: bool = False
 
 
 def _find_whole_indexes(dataset: Any, column: str) -> tuple[TextIndex, ...]:

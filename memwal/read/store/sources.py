@@ -21,7 +21,7 @@ from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.read.plan.request import DISTANCE, SCORE, Search
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.faults import guard, guard_each
-from memwal.read.store.texts import Settings, build_query, index_texts
+from memwal.read.store.texts import Settings, build_query, start_text_index
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
 from memwal.rows.memory import Memory
@@ -36,14 +36,9 @@ _ACCESSES_MAX = 4
 # A process may be given other credentials in these.
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
-_FILES_MAX = 256
 _TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
 # In memory only: where a row of a copy came from.
 _ORIGIN = "__memwal_origin"
-# One batch of Lance's. To take rows one by one costs more than to scan, when they are many.
-_TAKEN_ROWS_MAX = 8192
-# Parts of the names of types that a scan may give in another form (blobs).
-_SCANNED_TYPES = ("binary", "extension")
 
 
 class Kept(Generic[T]):
@@ -125,9 +120,6 @@ def share_opened(
 
 Batches = Iterator[pa.RecordBatch]
 _KEYS = Kept[pa.Table]()
-# Files of generations, open to take rows: to open one takes as long as to take a thousand. Few, as
-# a process may not have many open, and small, as their room is not free before they are closed.
-_FILES = Kept[Any]()
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
 
@@ -263,7 +255,7 @@ class Part:
         """All rows, in columns of the key, which are kept; those in `only` where they are many."""
         name = self.identify(rows.addressed)
         if name is None:
-            found = only.inside(self._read_all(rows), rows.columns)
+            found = only.inside(self.scan(rows), rows.columns)
             return pa.Table.from_batches(found, schema=rows.addressed)
         read = self.read_all(rows)
         _KEYS.keep(name, read, read.nbytes)
@@ -277,61 +269,22 @@ class Part:
 
     def read_all(self, rows: Rows) -> pa.Table:
         """All rows at once, in `rows.addressed`; `rows` has no bounds."""
-        return pa.Table.from_batches(self._read_all(rows), schema=rows.addressed)
-
-    def _read_all(self, rows: Rows) -> Batches:
-        stored = self._stored_names(rows.columns, tombstones=rows.tombstones)
-        batches = guard(self.where, lambda: self._take_all(stored))
-        return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
-
-    def _take_all(self, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """These columns and `_rowaddr` of a small table, without the query plan that costs more.
-
-        None where only a scan tells: for more than one fragment, deleted rows, many rows, and
-        columns that a scan may convert.
-        """
-        types = {column.name: column.type_text for column in self.source.columns}
-        if any(kind in types[name] for name in columns for kind in _SCANNED_TYPES):
-            return None
-        fragments = self.source.dataset.get_fragments()
-        if len(fragments) != 1 or not 0 < fragments[0].physical_rows <= _TAKEN_ROWS_MAX:
-            return None
-        if fragments[0].deletion_file() is not None:
-            return None
-        name = f"{self.where} {self.source.identity} {columns}"
-        session = _FILES.find(name)
-        if session is None:
-            session = fragments[0].open_session(columns=list(columns), with_row_address=True)
-            if self.listed is not None and self.in_memory_bytes is not None:
-                size = max(self.in_memory_bytes, KEPT_BYTES_MAX // _FILES_MAX)
-                _FILES.keep(name, session, size)
-        taken = session.take(range(fragments[0].physical_rows))
-        batches: Sequence[pa.RecordBatch] = taken.to_batches()
-        return batches
+        return pa.Table.from_batches(self.scan(rows), schema=rows.addressed)
 
     def lacks(self, column: str) -> bool:
         """Whether the generation has no values of a column of the base."""
         return column in self.source.alignment.lacking
 
-    def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
-        """Those of these columns that the generation has."""
-        found = self.source.alignment.stored(columns)
-        return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
-
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner on the generation, or None when it does not have the searched column."""
         options = rows.options
-        columns = self._stored_names(rows.columns, tombstones=rows.tombstones)
-        if rows.nearest is not None:
-            columns.append(DISTANCE)
-            if self.lacks(rows.nearest["column"]):
-                return None
-            options["nearest"] = rows.nearest
-        if rows.search is not None:
-            columns.append(SCORE)
-            if self.lacks(rows.search.column):
-                return None
-            options["full_text_query"] = build_query(rows.search)
+        columns = self.source.alignment.stored(rows.found.names)
+        if rows.tombstones and self.source.deletes:
+            columns.append(layout.TOMBSTONE)
+        if rows.nearest is not None and self.lacks(rows.nearest["column"]):
+            return None
+        if rows.search is not None and self.lacks(rows.search.column):
+            return None
         options |= {
             "columns": columns,
             "batch_size": self.source.batch_rows,
@@ -390,7 +343,7 @@ class Part:
         plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
         if column is None or settings is None:
             return lance.write_dataset(plain, "memory://")
-        return index_texts(plain, column, settings, whole=False)
+        return start_text_index(plain, column, settings)
 
     def scan_copy(self, copy: Any, rows: Rows) -> Batches:
         """The rows found in a copy, as `scan` gives them."""

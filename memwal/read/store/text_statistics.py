@@ -20,7 +20,7 @@ from memwal.read.plan.ranking import (
 )
 from memwal.read.plan.request import SCORE, Search
 from memwal.read.store.faults import guard
-from memwal.read.store.sources import Batches, Found, Part, Rows, Table
+from memwal.read.store.sources import Batches, Found, Kept, Part, Rows, Table
 from memwal.read.store.texts import TextIndex, build_query
 from memwal.read.store.threads import map_in_order
 
@@ -29,8 +29,8 @@ _SAMPLES = 8
 _SAMPLES_MAX = 10_000
 # Texts whose words are kept, as most are asked for twice.
 _COUNTED_MAX = 4096
-# Numbers about indexes that are kept, some 200 bytes each.
-_KEPT_MAX = 50_000
+# What a number about an index takes, which is kept, as indexes never change.
+_KEPT_BYTES = 1024
 # Stands for the mean length: no word is empty.
 _MEAN = ""
 
@@ -40,17 +40,15 @@ class Searched:
     """A table as it is searched: `dataset` is it or a copy of it, `documents` the texts in it.
 
     Lance scores what is in `uncovered` by the statistics of the whole table, the rest by those of
-    its index. A copy that is not `indexed` is compared row by row. `identity` stands for what is
+    its index. A copy is compared row by row. `identity` stands for what is
     searched, which never changes; None for what has no name.
     """
 
     table: Table
     dataset: Any
-    column: str
     documents: int
     identity: str | None
     copied: bool = False
-    indexed: bool = True
     uncovered: Sequence[Any] = ()
 
     def scan(self, rows: Rows) -> Batches:
@@ -64,26 +62,19 @@ Sampled = tuple[Mapping[str, Sequence[Sample]], int]
 """Sampled texts of each word, and the limit of their number."""
 
 
-class _Kept:
-    """What was found out about indexes, which never change: by their segments' names."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, str], float] = {}
-
-    def get(self, identity: str | None, term: str) -> float | None:
-        """How many texts have the word, or the mean length; None where it is not known."""
-        return None if identity is None else self._numbers.get((identity, term))
-
-    def keep(self, identity: str | None, term: str, number: float | None) -> float:
-        """Remember a number that is known, and return it."""
-        if identity is not None and number is not None:
-            if len(self._numbers) >= _KEPT_MAX:
-                self._numbers.clear()
-            self._numbers[identity, term] = number
-        return number or 0.0
+_KEPT = Kept[float]()
 
 
-_KEPT = _Kept()
+def _recall(identity: str | None, term: str) -> float | None:
+    """How many texts have the word, or the mean length; None where it is not known."""
+    return None if identity is None else _KEPT.find(f"{identity} {term}")
+
+
+def _keep(identity: str | None, term: str, number: float | None) -> float:
+    """Remember a number that is known, and return it."""
+    if identity is not None and number is not None:
+        _KEPT.keep(f"{identity} {term}", number, _KEPT_BYTES)
+    return number or 0.0
 
 
 class QueryWords:
@@ -139,21 +130,21 @@ class QueryWords:
         all_found = self._matches_any and limit is not None and len(scored) < limit
         having: dict[str, float] = {}
         for term, probe in (self._probes or {}).items():
-            count = _KEPT.get(one.identity, term)
+            count = _recall(one.identity, term)
             if count is None and all_found:
                 count = sum(term in text.counts for text in scored)
             elif count is None:
-                query = build_query(Search(column=one.column, query=probe))
+                query = build_query(Search(column=self._wanted.column, query=probe))
                 scan = partial(one.dataset.scanner, full_text_query=query)
                 count = guard(one.table.where, guard(one.table.where, scan).count_rows)
-            having[term] = _KEPT.keep(one.identity, term, count)
+            having[term] = _keep(one.identity, term, count)
         having = {term: count for term, count in having.items() if count}
-        mean = _KEPT.get(one.identity, _MEAN)
+        mean = _recall(one.identity, _MEAN)
         if mean is None:
             # Rows of a copy are scored by the statistics of those that pass the filter.
-            usable = scored if self._whole or one.indexed else ()
+            usable = scored if self._whole or not one.copied else ()
             found = measure(one.documents, having, self.terms, usable)
-            _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
+            _keep(one.identity, _MEAN, found.mean_length or None)
             return found
         return Statistics(documents=one.documents, mean_length=mean, having=having)
 
@@ -174,7 +165,7 @@ class QueryWords:
 
     def _read_index(self, one: Searched, scored: Sequence[Scored]) -> Statistics:
         probes = self._probes or {}
-        kept = {term: _KEPT.get(one.identity, term) for term in (*probes, _MEAN)}
+        kept = {term: _recall(one.identity, term) for term in (*probes, _MEAN)}
         mean = kept.pop(_MEAN)
         if mean is not None and None not in kept.values():
             having = {term: count for term, count in kept.items() if count}
@@ -193,19 +184,19 @@ class QueryWords:
             mean = read_off(one.documents, *other).mean_length
             found = replace(found, mean_length=mean)
         for term in probes:
-            _KEPT.keep(one.identity, term, found.having.get(term, 0))
-        _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
+            _keep(one.identity, term, found.having.get(term, 0))
+        _keep(one.identity, _MEAN, found.mean_length or None)
         return found
 
     def _find_words(self, one: Searched) -> list[str]:
         """Some words that are in the table, each a query of its own."""
         scan = partial(
             one.dataset.scanner,
-            columns=[one.column],
-            filter=f"`{one.column}` IS NOT NULL",
+            columns=[self._wanted.column],
+            filter=f"`{self._wanted.column}` IS NOT NULL",
             limit=_SAMPLES,
         )
-        texts = guard(one.table.where, lambda: scan().to_table())[one.column].to_pylist()
+        texts = guard(one.table.where, lambda: scan().to_table())[self._wanted.column].to_pylist()
         words = dict.fromkeys(word for text in texts for word in self.count(text))
         return [word for word in words if self._index.cut(word) == [word]][:_SAMPLES]
 
@@ -234,8 +225,8 @@ class QueryWords:
         self, one: Searched, probes: Mapping[str, str], most: int, options: Mapping[str, Any]
     ) -> dict[str, list[Sample]]:
         def find(term: str, probe: str) -> list[Sample]:
-            query = build_query(Search(column=one.column, query=probe))
-            columns = [one.column, SCORE]
+            query = build_query(Search(column=self._wanted.column, query=probe))
+            columns = [self._wanted.column, SCORE]
             scanner = one.dataset.scanner(
                 columns=columns, full_text_query=query, limit=most, **options
             )

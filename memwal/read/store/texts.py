@@ -129,14 +129,14 @@ def build_query(search: Search) -> FullTextQuery:
     return MatchQuery(search.query, search.column, operator=operator)
 
 
-def index_texts(table: pa.Table, column: str, settings: Settings, *, whole: bool) -> Any:
-    """A table in memory whose texts are cut as the settings say: all indexed, or none.
+def start_text_index(table: pa.Table, column: str, settings: Settings) -> Any:
+    """A table in memory whose texts are cut as the settings say, by an index of none of them.
 
     An index of nothing says how to search row by row: without one Lance cuts the query and the
     texts in two ways.
     """
-    dataset = lance.write_dataset(table if whole else table.slice(0, 0), "memory://")
+    dataset = lance.write_dataset(table.slice(0, 0), "memory://")
     known = {name: value for name, value in settings.items() if value is not None}
-    build = partial(dataset.create_scalar_index, column, "INVERTED", train=whole)
+    build = partial(dataset.create_scalar_index, column, "INVERTED", train=False)
     build(with_position=True, **{"max_token_length": None, **known})
-    return dataset if whole else lance.write_dataset(table, dataset, mode="append")
+    return lance.write_dataset(table, dataset, mode="append")

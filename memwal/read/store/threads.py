@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from memwal.read.store.sources import Batches, Part, Rows
 
@@ -67,25 +68,11 @@ def _borrow_pool(threads: int, jobs: Collection[Future[Any]]) -> Iterator[Thread
 def scan_ahead(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:
     """Each part with its rows, in order. Small ones are read before their turn."""
 
-    jobs: deque[Future[Batches]] = deque()
-
-    def start(part: Part) -> Future[Batches] | None:
+    def read(part: Part) -> list[pa.RecordBatch] | None:
         size = part.in_memory_bytes
-        if not size or size > _AHEAD_BYTES_MAX:
-            return None
-        jobs.append(pool.submit(lambda: iter(list(part.scan(rows)))))
-        return jobs[-1]
+        return list(part.scan(rows)) if size and size <= _AHEAD_BYTES_MAX else None
 
-    with _borrow_pool(threads, jobs) as pool:
-        left = iter(parts)
-        started: deque[tuple[Part, Future[Batches] | None]] = deque()
-        while True:
-            while len(started) < _AHEAD_PARTS_MAX and (part := next(left, None)) is not None:
-                started.append((part, start(part)))
-            if not started:
-                return
-            part, job = started.popleft()
-            if job is None:
-                yield part, part.scan(rows)
-            else:
-                yield part, jobs.popleft().result()
+    for start in range(0, len(parts), _AHEAD_PARTS_MAX):
+        some = parts[start : start + _AHEAD_PARTS_MAX]
+        for part, found in map_in_order(read, some, threads):
+            yield part, part.scan(rows) if found is None else iter(found)
