@@ -147,6 +147,11 @@ class Waiter:
     _manifest: VersionManifest | None = field(init=False, default=None)
     _reached: dict[ShardId, int] = field(init=False, default_factory=dict)
 
+    @property
+    def version(self) -> int:
+        """The version that was looked at last."""
+        return 0 if self._manifest is None else self._manifest.version
+
     def run(
         self, step: Step, target: Mapping[ShardId, int], *, timeout_seconds: float
     ) -> Mapping[ShardId, int]:
