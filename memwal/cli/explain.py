@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def _complete(incomplete: str) -> list[tuple[str, str]]:
-    return [
-        (code, entry.what) for code, entry in read_entries().items() if code.startswith(incomplete)
-    ]
-
-
 Codes = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="CODE...",
         help="Such as MW-W01. Default: list all codes.",
-        autocompletion=_complete,
         show_default=False,
     ),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -33,7 +32,6 @@ from memwal.config import (
     check_named,
     find_named_file,
     find_names,
-    is_address,
     is_glob,
     load_config,
     make_settings,
@@ -466,7 +464,8 @@ def load(
     """
     loaded = load_config(config)
     if not quiet and find_named_file(config) is None and Path(DEFAULT_FILE).exists():
-        _name_file(loaded)
+        file = Path(DEFAULT_FILE).absolute()
+        stderr().print(f"configuration: {file}, found in the current folder", style="dim")
     pairs = parse_pairs(options or [], "--storage-option")
     return loaded, {**read_environment_options(), **pairs}
 
@@ -476,18 +475,6 @@ def list_names(glob: NamespacedTable) -> list[str]:
     from memwal.store.tables import namespaces
 
     return namespaces.list_names(glob)
-
-
-def _name_file(config: Config) -> None:
-    """Say on stderr that the file in the current folder is used, which nobody asked for."""
-    file = Path(DEFAULT_FILE).absolute()
-    stderr().print(f"configuration: {file}, found in the current folder", style="dim")
-    for name in filter(is_address, config.tables):
-        stderr().print(
-            f"configuration: [tables.{json.dumps(name)}] is an address, which is never "
-            "looked up: give the table a name without a slash",
-            style="yellow",
-        )
 
 
 def _drop_repeated(

@@ -21,7 +21,7 @@ from memwal.cli.flags import (
     Version,
     command,
 )
-from memwal.cli.jobs import check_terminal
+from memwal.cli.jobs import ask_to_claim, check_terminal
 from memwal.cli.output import Document
 from memwal.cli.requests import parse_duration
 from memwal.config import ResolvedTable
@@ -244,10 +244,7 @@ def erase_resume(tables: Tables, *, request: ResumeRequest, flags: JobFlags) -> 
 
 def _confirm_erasure(name: str, shards: Sequence[str]) -> bool:
     check_terminal()
-    typer.echo(f"{name}: to be claimed, which fences their writers:", err=True)
-    for shard in shards:
-        typer.echo(f"  shard {shard}", err=True)
-    return typer.confirm("Erase?", default=False, err=True)
+    return ask_to_claim(name, [f"  shard {shard}" for shard in shards])
 
 
 @erase_app.command("list")
@@ -263,14 +260,6 @@ def erase_list(tables: Tables, *, flags: ReadFlags) -> Job:
 # ---- inspect
 
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this shard.")]
-ShardKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key",
-        metavar="K=V",
-        help="A column that the shard depends on, and its value; repeatable. Bytes as 0x….",
-    ),
-]
 EntriesMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
 ]
@@ -298,17 +287,14 @@ def inspect_shard(
     table: OneTable,
     *,
     shard: Shard = None,
-    key: ShardKey = None,
     version: Version = None,
     flags: ReadFlags,
 ) -> Document:
-    """Shard manifests, next to merge progress; of a key's shard.
+    """Shard manifests, next to merge progress.
 
-    With --key, `shard_id` is where the key's rows go, and what pylance's `mem_wal_writer` takes;
-    without a manifest, no writer has made it yet. For many keys: `memwal.shard_of` in Python.
+    Which shard a key's rows go to: `memwal.shard_of` in Python.
     """
-    of_key = _find_shard(table, key, flags) if key else None
-    return _inspect("shard", table, flags, shard=shard, version=version, of_key=of_key)
+    return _inspect("shard", table, flags, shard=shard, version=version)
 
 
 @inspect_app.command("wal")
@@ -317,10 +303,7 @@ def inspect_wal(
     table: OneTable, *, shard: Shard = None, limit: EntriesMax = 1000, flags: ReadFlags
 ) -> Document:
     """WAL entries: position, epoch, rows, age, what covers them."""
-    from memwal.jobs.inspect import show_wal
-
-    found = _inspect("wal", table, flags, shard=shard, shown_max=limit)
-    return Document(content=found.content, show=show_wal)
+    return _inspect("wal", table, flags, shard=shard, shown_max=limit)
 
 
 def _inspect(
@@ -336,22 +319,6 @@ def _inspect(
         **more,
     )
     return Document(content=found.to_json())
-
-
-def _find_shard(table: str, key: list[str], flags: ReadFlags) -> str:
-    """The shard that an ingest would write the row to."""
-    from memwal.ingest.target import IngestTable
-    from memwal.ingest.values.python_rows import read_rows
-    from memwal.read.table import parse_keys
-    from memwal.rows.pairs import Lenience
-    from memwal.run.stores import check_lance_version, open_stores
-
-    check_lance_version(flags.allow_untested_lance)
-    found = flags.table(table)
-    stores = open_stores(found.find_uri(), found.storage_options)
-    looked = IngestTable.read(stores, stores.views.table(), None)
-    row = read_rows([parse_keys(key, looked.schema)], looked.schema, None, Lenience(missing=True))
-    return str(looked.find_shards(row)[0])
 
 
 # ---- lease

@@ -350,17 +350,18 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
             f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}"
         )
         lines += [f"    warning: {text}" for text in plan.warnings]
-    return _ask_to_claim(table, lines)
+    return ask_to_claim(table, lines)
 
 
 def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
     """Ask the user whether the shards of these damages may be claimed."""
     check_terminal()
     lines = [f"  shard {d.shard_id}: {d.finding}\n    {d.evidence}" for d in damages]
-    return _ask_to_claim(table, lines)
+    return ask_to_claim(table, lines)
 
 
-def _ask_to_claim(table: str, lines: Sequence[str]) -> bool:
+def ask_to_claim(table: str, lines: Sequence[str]) -> bool:
+    """Ask the user whether shards may be claimed, those of the lines."""
     typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
     for line in lines:
         typer.echo(line, err=True)

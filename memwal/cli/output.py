@@ -30,7 +30,6 @@ from memwal.run.options import choose_run_id
 from memwal.run.process import logs, signals
 from memwal.run.process.whole_file import whole_file
 
-_TABLES_NAMED_MAX = 20
 _CODES_NAMED_MAX = 5
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
@@ -268,7 +267,11 @@ class Output:
         elif self.shows or document.report is None:
             problem = process.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
-            did = "" if document.report is None else f"; {_summarise(document.report)}"
+            did = (
+                ""
+                if document.report is None
+                else f"; {self.job} has ended, {document.report.outcome}"
+            )
             text = f"stdout can't take the result: {problem}{did}"
             stderr().print(text, style="red")
         return problem is None or sys.stdout is None
@@ -311,18 +314,6 @@ def name_explanation(errors: Iterable[str]) -> None:
     codes = list(dict.fromkeys(filter(None, map(find_code, errors))))[:_CODES_NAMED_MAX]
     if codes and logs.current() is None:
         stderr().print(f"what to do: memwal explain {' '.join(codes)}")
-
-
-def _summarise(report: JobReport) -> str:
-    """Summarise what a run did in a line, including what it committed."""
-    tables = []
-    for table in report.tables[:_TABLES_NAMED_MAX]:
-        before, after = table.version_before, table.version_after
-        changed = f", version {before} -> {after}" if after not in (None, before) else ""
-        tables.append(f"{table.table} {table.outcome}{changed}")
-    more = len(report.tables) - len(tables)
-    rest = [f"and {more} more"] if more > 0 else []
-    return f"{report.job} has ended, {report.outcome}" + "".join(f"; {t}" for t in tables + rest)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

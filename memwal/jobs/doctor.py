@@ -63,8 +63,6 @@ _LISTED = 6
 _TAIL_BYTES = 40
 _START_SECONDS_MAX = 30.0
 _SOME = bytes(range(256)) * 4
-# No run of doctor takes this long, by the store's own clock.
-_LEFT_SECONDS_MIN = 3600
 # The errors by which a file system refuses permission.
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -223,8 +221,6 @@ class Doctor:
                 self.found.append(Check(name=name, ok=ok, detail=str(error)))
                 return error
             self.done(len(self.found))
-        if not self.denied:
-            self.scratch.remove_leftovers()
         return None
 
     # ---- permissions
@@ -539,21 +535,6 @@ class ScratchFolder:
             _remove_folders(Path(self.objects.uri), self._made)
         return len(left)
 
-    def remove_leftovers(self) -> None:
-        """Delete what earlier, killed runs left; what can't be deleted stays."""
-        found = list(self._outer.list(self._place))
-        own = [i.modified_at_nanos for i in found if i.path.startswith(f"{self._run}/")]
-        if not own:
-            return
-        old = max(own) - _LEFT_SECONDS_MIN * 1_000_000_000
-        left = [info.path for info in found if info.modified_at_nanos < old]
-        if left:
-            self._outer.delete(left)
-        if self._local:
-            runs = {path[len(self._place) + 1 :].partition("/")[0] for path in left}
-            for run in runs:
-                _remove_folders(Path(self._uri, self._place, run), ())
-
     def _is_table(self) -> bool:
         """Whether the address is a table; True if listing is refused, as that does no harm."""
         try:
@@ -593,8 +574,7 @@ def show_job(report: DoctorReport) -> list[RenderableType]:
     ]
     if report.left:
         told.append(
-            f"{report.left} small objects could not be deleted and stay below {report.scratch}; "
-            "a later doctor that may delete removes them"
+            f"{report.left} small objects could not be deleted and stay below {report.scratch}"
         )
     advice = [Text(text, style="yellow") for text in told]
     return [Text(report.uri, style="bold"), build_table(report.checks, COLUMNS), *advice]

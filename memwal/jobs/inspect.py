@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict
 from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
 from memwal.format import layout
 from memwal.format.replay import Standing, WalEntry, replay
-from memwal.grid import Column, build_table, format_count, format_size, numbers, words
 from memwal.model import MemWalState, ShardId, VersionManifest
 from memwal.model import ShardManifest as StoredManifest
 from memwal.report import Section
 from memwal.rows.policy import STORED_KEY, policy_document
 from memwal.run.stores import Stores, check_lance_version, open_stores
 from memwal.store.shards.listing import list_shards
-from memwal.text import format_age, iso_time
+from memwal.text import iso_time
 from memwal.threads import side_by_side
 
 WAL_ENTRIES_SHOWN_MAX = 1000
 _READERS_MAX = 16
-_SHARDS_MAX = 50
-_STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
-          "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
 
 class IndexState(Section):
@@ -102,11 +95,10 @@ class ShardWal(Shard):
 
 
 class ShardsDocument(Section):
-    """`inspect shard`. `shard_id` is that of `--key`, whether a writer has made it or not."""
+    """`inspect shard`."""
 
     table: str
     version: int
-    shard_id: str | None = None
     shards: list[ShardManifest]
 
 
@@ -126,9 +118,8 @@ def run_inspect(
     version: int | None = None,
     untested_lance_allowed: bool = False,
     shown_max: int = WAL_ENTRIES_SHOWN_MAX,
-    of_key: str | None = None,
 ) -> Section:
-    """The document for `inspect WHAT TABLE`; `of_key` is the only shard to show, if it is there.
+    """The document for `inspect WHAT TABLE`.
 
     Raises Usage, NotATable, Corruption, Unsupported.
     """
@@ -149,12 +140,8 @@ def run_inspect(
     merged = stores.views.mem_wal(latest).merged
     manifests = [(m, merged.get(m.shard_id, 0)) for m in _shards(stores, shard, version)]
     if what == "shard":
-        shown = [
-            _describe_shard(*manifest)
-            for manifest in manifests
-            if of_key in (None, manifest[0].shard_id)
-        ]
-        return ShardsDocument(table=table.name, version=latest, shard_id=of_key, shards=shown)
+        shown = [_describe_shard(*manifest) for manifest in manifests]
+        return ShardsDocument(table=table.name, version=latest, shards=shown)
     wals = [_wal(stores, *manifest, shown_max) for manifest in manifests]
     return WalDocument(table=table.name, version=latest, shards=wals)
 
@@ -320,69 +307,3 @@ def _judge_generation(generation: int, merged: int, listed: Set[int]) -> str:
     if generation <= merged:
         return "merged"
     return "pending" if generation in listed else "gone"
-
-
-# ---- for people
-
-
-ENTRIES: tuple[Column[Mapping[str, Any]], ...] = (
-    numbers("position", lambda entry: str(entry["position"])),
-    numbers("epoch", lambda entry: _format_number(entry["writer_epoch"])),
-    numbers("generation", lambda entry: _format_number(entry["generation"])),
-    numbers("rows", lambda entry: _format_number(entry["rows"])),
-    numbers("bytes", lambda entry: format_size(entry["bytes"])),
-    numbers("age", lambda entry: format_age(entry["age_seconds"])),
-    words("what", lambda entry: _format_standing(entry)),
-    numbers("covered by", lambda entry: _format_covering(entry)),
-)
-
-
-def show_wal(document: Mapping[str, Any], console: Console) -> None:
-    """Print the document of `inspect wal`: a table of entries for each shard."""
-    head = Text(str(document["table"]), style="bold")
-    console.print(head.append(f"  version {document['version']}", style="dim"))
-    if not document["shards"]:
-        console.print(Text("  no shards", style="dim"))
-    for shard in document["shards"][:_SHARDS_MAX]:
-        _show_shard(shard, console)
-    if (more := len(document["shards"]) - _SHARDS_MAX) > 0:
-        console.print(Text(f"and {more:,} more shards: --shard shows one, --json all", style="dim"))
-
-
-def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
-    console.print(Text(f"shard {shard['shard_id']}  {shard['status']}", style="bold"))
-    unflushed = shard["unflushed"]
-    told = (
-        f"  epoch {shard['writer_epoch']}, generation {shard['current_generation']} is next, "
-        f"{shard['merged_generation']} merged, covered up to position "
-        f"{shard['replay_after_wal_entry_position']}"
-    )
-    left = (
-        f"  in no generation: {format_count(unflushed['rows'])} rows in "
-        f"{unflushed['entries']} entries, {format_size(unflushed['bytes'])}"
-    )
-    console.print(Text(told))
-    console.print(Text(left, style="yellow" if unflushed["entries"] else "dim"))
-    if shard["left_out"]:
-        console.print(Text(f"  {shard['left_out']} older entries are not shown", style="dim"))
-    if shard["entries"]:
-        console.print(build_table(shard["entries"], ENTRIES))
-    for name, style in (("problems", "red"), ("warnings", "yellow")):
-        for text in shard[name]:
-            console.print(Text(f"  {name[:-1]}: {text}", style=style))
-    for text in (t for t in shard["broken"] if t not in shard["problems"]):
-        console.print(Text(f"  broken: {text}", style="red"))
-
-
-def _format_standing(entry: Mapping[str, Any]) -> Text:
-    sentinel = " (sentinel)" if entry["fence_sentinel"] and entry["covered"] else ""
-    return Text(entry["standing"] + sentinel, style=_STYLE[entry["standing"]])
-
-
-def _format_covering(entry: Mapping[str, Any]) -> str:
-    by = entry["covered_by_generation"]
-    return "-" if by is None else f"{by} ({entry['covered_by_state']})"
-
-
-def _format_number(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -49,7 +49,7 @@ RUNS = [
     "read T --limit 1 --output D/out.csv", "changes T --since 1 --before",
     "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T",
-    "inspect shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
+    "erase T --key k=1", "erase list T", "erase resume T",
     "schema", "schema T", "schema T --add z:int8 --apply",
     "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip

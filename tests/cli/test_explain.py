@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,16 +76,3 @@ def test_an_error_ends_by_naming_the_command_once(tmp_path: Path, run: Run) -> N
     _, _, logged = run("garbage", tables[0], "--grace", "1s", "--log-format", "json")
     assert "MW-G01" in logged
     assert "memwal explain" not in logged
-
-
-def test_completion_knows_the_codes() -> None:
-    shell = {"_MEMWAL_COMPLETE": "complete_bash", "COMP_WORDS": "memwal explain MW-W"}
-    found = subprocess.run(
-        [Path(sys.executable).with_name("memwal")],
-        env={**os.environ, **shell, "COMP_CWORD": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wanted = [code for code in HEADINGS if code.startswith("MW-W")]
-    assert found.stdout.split() == wanted

@@ -55,7 +55,7 @@ def test_a_report_of_every_kind_is_shown(kind: type[TableReport]) -> None:
 HOUR = """
 init T --primary-key id --dry-run
 init T --primary-key id
-inspect shard T --key id=1
+inspect shard T
 doctor T
 explain MW-W01
 help options

@@ -203,7 +203,7 @@ def test_a_real_watch_is_seen_at_work(server: Prometheus, watch: RealWatch) -> N
 
 
 def test_its_probes_are_answered_until_it_ends(server: Prometheus, watch: RealWatch) -> None:
-    for path in ("healthz", "readyz", "metrics"):
+    for path in ("healthz", "metrics"):
         with urlopen(f"http://{watch.place}/{path}", timeout=10) as answer:
             text = answer.read().decode()
             assert (answer.status, text == "ok\n") == (200, path != "metrics")

@@ -397,17 +397,17 @@ class Upkeep:
                 clock=stores.clock,
                 readers_max=1,
             )
-            waited = waiter.run(until, target, timeout_seconds=dice.choice((0.0, 5.0, 50.0)))
+            missing = waiter.run(until, target, timeout_seconds=dice.choice((0.0, 5.0, 50.0)))
         except OUTCOMES as error:
             self._not_by_itself("wait", actor, faults, error)
             return
         if until is Step.COLLECTED:
-            reached = {s: g for s, g in target.items() if s not in waited.missing}
+            reached = {s: g for s, g in target.items() if s not in missing}
             self._check_collected(stores, reached, started)
             return
         for shard, wanted in target.items():
-            found = self._reached(stores, until, shard, waited.version)
-            said = waited.missing.get(shard, wanted)
+            found = self._reached(stores, until, shard, waiter.version)
+            said = missing.get(shard, wanted)
             if said != min(found, wanted):
                 raise Violation(f"wait: {until.value} up to {said}, where {found} was the truth")
 

@@ -40,7 +40,7 @@ from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
-from memwal.text import count_of, iso_time, name_some
+from memwal.text import count_of, name_some
 
 NAME = "backup"
 
@@ -79,10 +79,9 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
                 steps=steps,
             )
             try:
-                report = maker.plan() if options.dry_run else maker.make(keep)
+                return maker.plan() if options.dry_run else maker.make(keep)
             finally:
                 table.unit_requests.append(objects.counts.as_dict())
-        return report.model_copy(update={"requests_dest": objects.counts.as_dict()})
 
     runner = JobRunner(
         name=NAME, read=lambda stores, fanout: stores.views.base(), engine=lambda fanout: None
@@ -103,17 +102,12 @@ def run_list(dest: ResolvedTable) -> JobReport:
     """List the backups of a place, oldest first."""
 
     def look(place: StoredDestination) -> BackupTableReport:
-        found, mark = place.backups.list(), place.backups.read_mark()
-        unfinished = mark and (
-            f"a backup of {mark.source} was begun {iso_time(mark.begun_at_nanos)} and is not "
-            "finished: it is under way, or was killed, and the next one goes on from there"
-        )
+        found = place.backups.list()
         return BackupTableReport(
             table=place.name,
             outcome=DONE if found else NOTHING_TO_DO,
             dest=place.uri,
             backups=tuple(describe_backup(backup, "kept") for backup in found),
-            unfinished=unfinished or None,
         )
 
     return _report_place(dest, lambda place, stores: look(place))
@@ -184,7 +178,6 @@ def _report_place(
         stores = open_stores(dest.find_uri(), dest.storage_options, clock=clock, run_id=run_id)
         report = work(StoredDestination(name=dest.name, objects=stores.objects), stores)
         counts = stores.objects.counts.as_dict()
-        report = report.model_copy(update={"requests_dest": counts})
     except MemWalError as error:
         report = failed_report(dest.name, error)
     seconds = clock.monotonic_seconds() - started
@@ -230,6 +223,4 @@ def show_table(report: BackupTableReport) -> list[RenderableType]:
         parts.append(Text(f"  read and compared: {count_of(report.objects_read, 'object')}"))
     lines = [f"  {found.path}: {found.problem}" for found in report.damaged]
     parts += [Text(line, style="red") for line in name_some(lines, _SHOWN_MAX, "objects")]
-    if report.unfinished:
-        parts.append(Text(f"  {report.unfinished}", style="yellow"))
     return parts

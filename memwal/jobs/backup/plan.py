@@ -334,8 +334,7 @@ class BackupTableReport(TableReport):
     """A table that was backed up, or a place of backups that was looked after.
 
     What was copied, and what was there already, are objects; `moments` is how often the table was
-    looked at until a moment could be copied whole. `requests_dest` are those to the place: all
-    are in the document's `requests`.
+    looked at until a moment could be copied whole.
     """
 
     SUMMARISED: ClassVar[tuple[str, ...]] = ("objects_copied", "bytes_copied", "objects_kept")
@@ -349,8 +348,6 @@ class BackupTableReport(TableReport):
     objects_deleted: int = 0
     objects_read: int = 0
     damaged: tuple[Damage, ...] = ()
-    unfinished: str | None = None
-    requests_dest: dict[str, int] = {}
 
 
 def describe_backup(backup: Backup, state: str) -> BackupReport:

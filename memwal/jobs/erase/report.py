@@ -13,7 +13,7 @@ from memwal.grid import Column, build_table, numbers, words
 from memwal.jobs.erase.plan import Finding
 from memwal.model import Erasure, ShardId
 from memwal.report import AuditItem, JobOnTable, TableReport
-from memwal.text import count_of
+from memwal.text import count_of, name_some
 
 _SHOWN_MAX = 20
 
@@ -95,18 +95,10 @@ def show_table(report: EraseTableReport) -> list[RenderableType]:
 
 
 def _show_left(report: EraseTableReport) -> list[RenderableType]:
-    """A line for each thing that is left; the files of a generation or an index are one."""
-    lines: Counter[tuple[str, str]] = Counter()
-    for found in report.objects:
-        if found.state in ("held", "unknown"):
-            depth = {"index": 2, "generation": 3}.get(found.kind)
-            until = f", until {found.until} at least" if found.until else ""
-            why = found.why.partition("; ")[2] or found.why
-            lines["/".join(found.path.split("/")[:depth]), f"{why}{until}"] += 1
-    shown: list[RenderableType] = [
-        Text(f"    {path}{f' ({n} files)' if n > 1 else ''}: {why}", style="yellow")
-        for (path, why), n in list(lines.items())[:_SHOWN_MAX]
+    """A line for each object that is left."""
+    lines = [
+        f"    {found.path}: {found.why}{f', until {found.until} at least' if found.until else ''}"
+        for found in report.objects
+        if found.state in ("held", "unknown")
     ]
-    if len(lines) > _SHOWN_MAX:
-        shown.append(Text(f"    and {len(lines) - _SHOWN_MAX} more (--json has all)"))
-    return shown
+    return [Text(line, style="yellow") for line in name_some(lines, _SHOWN_MAX, "objects")]

@@ -6,70 +6,27 @@ done meanwhile: it says what is left to do, or that the table has another MemWAL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
 from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
-from memwal.rows.expire import Expire
-from memwal.rows.policy import RowPolicy
+
+if TYPE_CHECKING:
+    from memwal.jobs.init.store import StoredInitTable
 
 _ATTEMPTS_MAX = 10
-
-
-class InitTable(Protocol):
-    """One table. Each commit is made on top of the version that was read last.
-
-    Commits raise LostRace when another commit was in the way, Unsupported for what Lance refuses,
-    and StoreUnavailable for an error that leaves open whether the commit has landed.
-    """
-
-    def read(self, request: InitRequest) -> FoundTable:
-        """Read the latest version; raises NotATable, too."""
-        ...
-
-    def set_primary_key(self, columns: Sequence[str]) -> None:
-        """Commit the key, which can't be changed afterwards."""
-        ...
-
-    def put_policy(self, policy: RowPolicy) -> None:
-        """Commit the row-merge policy. Raises Refused if the table has another one."""
-        ...
-
-    def put_expire(self, expire: Expire) -> None:
-        """Commit when rows expire, over what the version read last says."""
-        ...
-
-    def initialize(self, request: InitRequest) -> None:
-        """Commit an empty MemWAL index."""
-        ...
-
-    def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
-        """Record the progress that is about to be let go of, by shard."""
-        ...
-
-    def let_go(
-        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
-    ) -> Sequence[Mapping[ShardId, int]]:
-        """Replace the MemWAL index entry, the only way to make Lance let go of progress.
-
-        The new entry is that of the version read last, without progress for the shards of
-        `inherited`, and with the progress in `merged` raised. Returns the progress in each version
-        that came in between, which the commit overwrote. The next commit is made on top of this
-        one.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Initialiser:
     """Makes one table ready for MemWAL. `take_lease` is called before the first commit."""
 
-    table: InitTable
+    table: StoredInitTable
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     before_repair: Callable[[], None]

@@ -27,6 +27,7 @@ _MAINTAINED_KINDS = ("BTreeIndexDetails", "VectorIndexDetails", "InvertedIndexDe
 _BUCKETS_MAX = 1024
 _BLOB = "extension<lance.blob.v2"
 _NAMED_MAX = 20
+_NO_KEY = "the table has no primary key: its MemWAL can't be merged"
 _MOVED = (
     "a key for which that changes is in two shards, and nothing says which of its rows is newer"
 )
@@ -219,15 +220,6 @@ def _has_inherited(found: FoundTable) -> bool:
             "row-merge policy twice. Make a new clone, adopt it, and write the rows to that",
         )
     return bool(found.inherited)
-
-
-def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
-    """Warnings about a table that is ready, or would be."""
-    key = request.key_of(view)
-    if not key:
-        yield "the table has no primary key: its MemWAL can't be merged"
-    if column := _find_mover(view, request):
-        yield f"a row's shard depends on {column}, outside the primary key: {_MOVED}"
 
 
 def _find_mover(view: TableView, request: InitRequest) -> str:
@@ -449,5 +441,5 @@ def report_init(
         steps=tuple(steps),
         let_go=tuple(sorted(found.inherited)),
         shard_id=shard_id,
-        warnings=tuple(list_warnings(view, request)),
+        warnings=() if request.key_of(view) else (_NO_KEY,),
     )

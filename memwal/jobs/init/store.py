@@ -57,7 +57,12 @@ def read_view(stores: Stores) -> TableView:
 
 
 class StoredInitTable:
-    """The InitTable port. `store_policy` stores a policy in the table."""
+    """One table. Each commit is made on top of the version that was read last.
+
+    `store_policy` stores a policy in the table. Commits raise LostRace when another commit was in
+    the way, Unsupported for what Lance refuses, and StoreUnavailable for an error that leaves open
+    whether the commit has landed.
+    """
 
     def __init__(self, stores: Stores, store_policy: Callable[[RowPolicy], None]) -> None:
         self._stores = stores
@@ -65,7 +70,7 @@ class StoredInitTable:
         self.put_policy = store_policy
 
     def read(self, request: InitRequest) -> FoundTable:
-        """Read the latest version, and what stands against the request (see the port)."""
+        """Read the latest version, and what stands against the request."""
         view = read_view(self._stores)
         self._version = view.version
         if view.manifest.mem_wal is not None:
@@ -77,7 +82,7 @@ class StoredInitTable:
         )
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
-        """Commit the key (see the port); positions tell the order of several columns."""
+        """Commit the key, for good; positions tell the order of several columns."""
         several = len(columns) > 1
         marks = {
             column: {
@@ -89,7 +94,7 @@ class StoredInitTable:
         call_lance(lambda: self._base().update_field_metadata(marks))
 
     def put_expire(self, expire: Expire) -> None:
-        """Commit when rows expire (see the port)."""
+        """Commit when rows expire, over what the version read last says."""
         call_lance(lambda: self._base().update_config({EXPIRE_KEY: expire.as_text()}))
 
     def initialize(self, request: InitRequest) -> None:
@@ -106,13 +111,19 @@ class StoredInitTable:
         call_lance(lambda: base.initialize_mem_wal(maintained_indexes=kept, **kinds[spec.kind]))
 
     def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
-        """Record it beside the table (see the port)."""
+        """Record beside the table the progress that is about to be let go of, by shard."""
         put_adopted(self._stores.objects, self._stores.clock.new_id(), ranges)
 
     def let_go(
         self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
     ) -> Sequence[Mapping[ShardId, int]]:
-        """Replace the MemWAL index entry (see the port)."""
+        """Replace the MemWAL index entry, the only way to make Lance let go of progress.
+
+        The new entry is that of the version read last, without progress for the shards of
+        `inherited`, and with the progress in `merged` raised. Returns the progress in each version
+        that came in between, which the commit overwrote. The next commit is made on top of this
+        one.
+        """
         read = self._version
         state = self._stores.views.mem_wal(read)
         details = encode_snapshot(

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, StoreUnavailable
-from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueMark,
     RescueShardReport,
     ShardRescue,
     plan_rescue,
@@ -28,60 +26,16 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps
 
-
-class ShardWal(Protocol):
-    """What is stored of a shard, and the mark of an unfinished rescue."""
-
-    def read(self, shard_id: ShardId) -> RescueEvidence | None:
-        """The shard as it is now; None when no writer ever claimed it.
-
-        What is wrong with an entry is in its `problem`. Raises Corruption for a torn manifest or
-        mark, StoreUnavailable.
-        """
-        ...
-
-    def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
-        """Store the mark; returns the time by the store's clock."""
-        ...
-
-    def keep_torn(self, shard_id: ShardId, entry: WalEntry) -> None:
-        """Copy a torn entry's bytes to the place where they are kept.
-
-        Raises LostRace when the entry has changed, Refused when other bytes are kept there already.
-        """
-        ...
-
-    def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
-        """Replace the entry with a sentinel in one put, so that the position is never free."""
-        ...
-
-    def unmark(self, shard_id: ShardId) -> None:
-        """Remove the mark when the rescue is over."""
-        ...
-
-
-class ShardWriters(Protocol):
-    """Opens shards for writing. Each claim fences the shard's writer (invariant 4: on request)."""
-
-    def claim(
-        self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
-    ) -> Callable[[], None]:
-        """Claim the shard and replay its WAL; returns what flushes it.
-
-        Raises Refused for a SEALED shard, LostRace, Corruption for a WAL that can't be replayed,
-        StoreUnavailable. The flush writes the rows as generations, and closes the writer. It raises
-        LostRace when another writer has claimed the shard meanwhile, which replays the same
-        entries, and StoreUnavailable when it failed; the rows are in the WAL as before.
-        """
-        ...
+if TYPE_CHECKING:
+    from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRescuer:
     """Rescues one table's shards, one after the other."""
 
-    wal: ShardWal
-    writers: ShardWriters
+    wal: StoredShardWal
+    writers: LanceShardWriters
     clock: Clock
     request: RescueRequest = RescueRequest()
     before_claim: Callable[[], None] = lambda: None

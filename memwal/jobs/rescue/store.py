@@ -35,7 +35,7 @@ Fields = Sequence[tuple[int | None, str]]
 
 
 class StoredShardWal:
-    """The ShardWal port over an object store."""
+    """What is stored of a shard, and the mark of an unfinished rescue."""
 
     def __init__(
         self,
@@ -51,7 +51,10 @@ class StoredShardWal:
         self._wal = WalEntries(objects, limits)
 
     def read(self, shard_id: ShardId) -> RescueEvidence | None:
-        """The shard as it is now (see the port).
+        """The shard as it is now; None when no writer ever claimed it.
+
+        What is wrong with an entry is in its `problem`. Raises Corruption for a torn manifest or
+        mark, StoreUnavailable.
 
         The manifest is read first, so that anything flushed or put later counts as unflushed or as
         a sign of life.
@@ -91,7 +94,7 @@ class StoredShardWal:
         return None
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
-        """Store the mark (see the port)."""
+        """Store the mark; returns the time by the store's clock."""
         document = {
             "format": _FORMAT,
             "writer_epoch": mark.writer_epoch,
@@ -107,7 +110,10 @@ class StoredShardWal:
         return info.modified_at_nanos
 
     def keep_torn(self, shard_id: ShardId, entry: WalEntry) -> None:
-        """Copy a torn entry's bytes (see the port)."""
+        """Copy a torn entry's bytes to the place where they are kept.
+
+        Raises LostRace when the entry has changed, Refused when other bytes are kept there already.
+        """
         path = layout.wal_entry_path(shard_id, entry.position)
         size_max = self._wal.limits.entry_bytes_max
         data = self._objects.get(path, size_max)
@@ -124,12 +130,12 @@ class StoredShardWal:
                 ) from None
 
     def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
-        """Replace the entry with a sentinel (see the port)."""
+        """Replace the entry with a sentinel in one put, so that the position is never free."""
         path = layout.wal_entry_path(shard_id, position)
         self._objects.put(path, sentinel_bytes(sentinel_epoch))
 
     def unmark(self, shard_id: ShardId) -> None:
-        """Remove the mark (see the port). Best effort, as an old mark is not believed anyway."""
+        """Remove the mark. Best effort, as an old mark is not believed anyway."""
         self._objects.delete([layout.rescue_mark_path(shard_id)])
 
     def _mark(self, shard_id: ShardId) -> RescueMark | None:
@@ -170,7 +176,7 @@ def _count(document: dict[str, object], name: str) -> int:
 
 
 class LanceShardWriters:
-    """The ShardWriters port over pylance."""
+    """Opens shards for writing. Each claim fences the shard's writer (invariant 4: on request)."""
 
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
@@ -178,7 +184,13 @@ class LanceShardWriters:
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
     ) -> Callable[[], None]:
-        """Open a writer, which takes the next epoch and replays the WAL (see the port)."""
+        """Open a writer, which takes the next epoch and replays the WAL; returns what flushes it.
+
+        Raises Refused for a SEALED shard, LostRace, Corruption for a WAL that can't be replayed,
+        StoreUnavailable. The flush writes the rows as generations, and closes the writer. It raises
+        LostRace when another writer has claimed the shard meanwhile, which replays the same
+        entries, and StoreUnavailable when it failed; the rows are in the WAL as before.
+        """
         where = f"{self._tables.uri}: shard {shard_id}"
         with translated(partial(_name_error, where)):
             writer = self._tables.shard_writer(

@@ -124,7 +124,7 @@ def _wait(
         tell=tell,
     )
     left = max(0.0, deadline - stores.clock.monotonic_seconds())
-    missing = waiter.run(until.step, target, timeout_seconds=left).missing
+    missing = waiter.run(until.step, target, timeout_seconds=left)
     return UntilReport(
         step=until.step.value, reached=not missing, target=dict(target), missing=dict(missing)
     )

@@ -21,9 +21,8 @@ from memwal.grid import (
     words,
 )
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
-from memwal.model import sum_known
 from memwal.report import HELD, LastBackupReport, TableReport
-from memwal.text import count_of, format_age, one_line
+from memwal.text import count_of, format_age, name_some, one_line
 
 SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
@@ -124,16 +123,6 @@ def show_verdicts(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
             yield from (Text(line, style="yellow") for line in text.split("\n"))
 
 
-def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
-    for what, found in (
-        ("broken", [s for s in shards if s.error]),
-        ("stuck", [s for s in shards if s.stuck]),
-        ("abandoned", [s for s in shards if s.abandoned]),
-    ):
-        if found:
-            yield f"{len(found):,} {what}"
-
-
 def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
     rows = "? base rows" if report.rows is None else count_of(report.rows, "base row")
@@ -168,51 +157,30 @@ def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     if report.until is not None and report.until.reached:
         shards = count_of(len(report.until.target), "shard")
         yield Text(f"  {report.until.step}: {shards}", style="green")
-    if any(shard.error for shard in report.shards):  # their errors replace the table's own
-        for failed in report.failed_conditions:
-            why = "the value is not known" if failed.value is None else f"it is {failed.value:,}"
-            yield Text(f"  --fail-if {failed.condition!r} holds: {why}", style="red")
 
 
 def _list_shards(report: StatusTableReport) -> Iterator[RenderableType]:
-    many = len(report.shards) > SHARDS_SHOWN_MAX
-    listed = _choose_shown(report.shards) if many else report.shards
+    listed = _choose_shown(report.shards)
     if listed:
         yield build_table(listed, SHARDS, cut=_cut_broken)
     if sealed := sum(shard.status == "SEALED" for shard in report.shards):
         yield Text(f"  {count_of(sealed, 'shard')} sealed")
-    if many:
-        yield from map(Text, _sum_up_shards(report, len(listed)))
+    if (more := len(report.shards) - len(listed)) > 0:
+        yield Text(f"  and {count_of(more, 'shard')} more: --json has them", style="dim")
     if not report.shards and report.has_mem_wal:
         yield Text("  no shards yet", style="dim")
 
 
 def _choose_shown(shards: Sequence[ShardStatusReport]) -> list[ShardStatusReport]:
-    """Shards with something pending or wrong: those no merge mends first, then the oldest."""
-    found = [
-        s for s in shards if s.error or s.stuck or s.abandoned or s.holes or s.pending_generations
-    ]
+    """All shards, or of many those that no merge mends, then those that are pending for longest."""
+    if len(shards) <= SHARDS_SHOWN_MAX:
+        return list(shards)
 
     def weigh(shard: ShardStatusReport) -> tuple[bool, bool, str]:
         sound = not (shard.error or shard.stuck or shard.holes)
-        return sound, not shard.abandoned, shard.oldest_pending_flushed_at or ""
+        return sound, not shard.abandoned, shard.oldest_pending_flushed_at or "~"
 
-    return sorted(found, key=weigh)[:SHARDS_SHOWN_MAX]
-
-
-def _sum_up_shards(report: StatusTableReport, shown: int) -> Iterator[str]:
-    """Sum up all shards in a few lines, as there are too many to list."""
-    shards = report.shards
-    pending = [shard for shard in shards if shard.pending_generations]
-    generations = sum(len(shard.pending_generations) for shard in pending)
-    waiting = count_of(generations, "pending generation")
-    text = f"  {count_of(len(shards), 'shard')}: {len(pending):,} with {waiting}"
-    if pending:
-        size = format_size(sum_known(shard.pending_bytes for shard in pending))
-        text += f" ({size}, the oldest for {format_age(report.oldest_pending_seconds)})"
-    yield text
-    which = f"{shown} of them shown, " if shown else ""
-    yield "  " + "; ".join([*_count_trouble(shards), f"{which}--json lists all"])
+    return sorted(shards, key=weigh)[:SHARDS_SHOWN_MAX]
 
 
 def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
@@ -266,7 +234,5 @@ def _list_due(report: StatusTableReport) -> Iterator[Text]:
     if not report.due:
         yield Text("  not due", style="dim")
         return
-    for reason in report.due_reasons[:_DUE_LINES_MAX]:
+    for reason in name_some(report.due_reasons, _DUE_LINES_MAX, "more"):
         yield Text(f"  due: {reason}", style="yellow")
-    if (more := len(report.due_reasons) - _DUE_LINES_MAX) > 0:
-        yield Text(f"  and {more} more: --json has them", style="yellow")

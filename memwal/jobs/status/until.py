@@ -130,15 +130,6 @@ def describe_missing(
     return "; ".join([text, *named[:_NAMED_MAX], *more])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waited:
-    """The result of a wait. `missing` are shards short of their target, and how far each is."""
-
-    missing: Mapping[ShardId, int]
-    version: int
-    looks: int
-
-
 @dataclass(kw_only=True)
 class Waiter:
     """Waits on one table. `folders` returns the numbers of a shard's generation folders.
@@ -156,18 +147,25 @@ class Waiter:
     _manifest: VersionManifest | None = field(init=False, default=None)
     _reached: dict[ShardId, int] = field(init=False, default_factory=dict)
 
-    def run(self, step: Step, target: Mapping[ShardId, int], *, timeout_seconds: float) -> Waited:
+    @property
+    def version(self) -> int:
+        """The version that was looked at last."""
+        return 0 if self._manifest is None else self._manifest.version
+
+    def run(
+        self, step: Step, target: Mapping[ShardId, int], *, timeout_seconds: float
+    ) -> Mapping[ShardId, int]:
         """Look until nothing is missing or the time is over: at least once, and once at the end.
 
-        A store that does not answer is tried again. Raises StoreUnavailable if it does not answer
-        at the end, and NotATable if the table or its MemWAL index goes away.
+        Returns the shards that fall short of their target, and how far each is. A store that does
+        not answer is tried again. Raises StoreUnavailable if it does not answer at the end, and
+        NotATable if the table or its MemWAL index goes away.
         """
         deadline = self.clock.monotonic_seconds() + timeout_seconds
         wait = _FIRST_WAIT_SECONDS
         missing: dict[ShardId, int] | None = None
-        looks = expired = 0
+        expired = 0
         while True:
-            looks += 1
             try:
                 now = find_missing(target, self._look(step, target))
             except (Missing, StoreUnavailable) as error:
@@ -183,8 +181,7 @@ class Waiter:
                 missing = now
                 over = self.clock.monotonic_seconds() >= deadline
                 if over or not missing:
-                    version = 0 if self._manifest is None else self._manifest.version
-                    return Waited(missing=missing, version=version, looks=looks)
+                    return missing
             left = deadline - self.clock.monotonic_seconds()
             self.clock.sleep(max(0.0, min(wait * (0.75 + self.clock.random() / 2), left)))
             wait = min(wait * _GROWTH, _WAIT_SECONDS_MAX)

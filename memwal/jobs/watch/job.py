@@ -19,7 +19,7 @@ from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.metrics import WatchMetrics, serve_probes
 from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
-from memwal.jobs.watch.ports import Events, Observer, Watched
+from memwal.jobs.watch.ports import Events, Watched
 from memwal.jobs.watch.report import WatchReport
 from memwal.jobs.watch.request import FRESHNESS_SECONDS, WatchRequest
 from memwal.jobs.watch.store import StoredLooks
@@ -124,13 +124,12 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     began = clock.monotonic_seconds()
     asked = options.request
     deadline = began + (math.inf if asked.for_seconds is None else asked.for_seconds)
-    with serve_probes(asked, options.metrics, options.settings.every, progress) as observers:
-        if options.metrics is not NO_METRICS:
-            observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
-        watch = _make_watch(options, observers, clock, progress)
+    with serve_probes(asked, options.metrics, options.settings.every, progress) as pulse:
+        watch = _make_watch(options, clock, progress)
         with end_on_signals(watch.end):
             try:
                 while not watch.is_over and clock.monotonic_seconds() < deadline:
+                    pulse.turn()
                     watch.turn()
                 watch.finish()
             except KeyboardInterrupt:  # by a second signal
@@ -141,9 +140,10 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     return _sum_up(watch, options, clock.monotonic_seconds() - began)
 
 
-def _make_watch(
-    options: WatchOptions, observers: Sequence[Observer], clock: Clock, progress: Progress
-) -> Watch:
+def _make_watch(options: WatchOptions, clock: Clock, progress: Progress) -> Watch:
+    observers: list[WatchMetrics] = []
+    if options.metrics is not NO_METRICS:
+        observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
     limits = choose_watch_limits(options.settings, options.tables)
     watch = Watch(
         lookouts=StoredLooks(clock),

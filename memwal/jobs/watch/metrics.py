@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,22 +16,19 @@ from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Usage
 from memwal.indexes import covering_indexes
 from memwal.jobs.watch.plan import Generation, Lag, TableLook
-from memwal.jobs.watch.ports import Observer, RoundEnd
+from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.request import WatchRequest
 from memwal.model import ShardId, TableState
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
 from memwal.run.metrics.sink import CONTENT_TYPE, Metrics, Stage, count_requests, name_failure
 from memwal.run.progress import Progress
-from memwal.text import iso_time, name_some
+from memwal.text import iso_time
 
 WATCH = "watch"
 LOOPBACK = "127.0.0.1"
 
-_ANOTHER_PORT = "--metrics-port 0 takes one that is free, and says which"
-_ANOTHER_HOST = "--metrics-host takes an address of this host; 0.0.0.0 is all of them"
 _CLIENT_SECONDS_MAX = 10.0
-_NAMED_MAX = 20
 # Generous, because a failing probe gets the process killed, and a busy machine is no reason.
 _TURNS_MISSED_MAX = 5
 _SILENT_SECONDS_MIN = 60.0
@@ -108,7 +104,7 @@ class _Table:
 
 @dataclass(kw_only=True)
 class WatchMetrics:
-    """The Observer port: records what a watch sees.
+    """Records what a watch sees, in its own thread, so it has to be quick.
 
     A table that can't be looked at keeps its last state: ages keep growing, and `looked_at_nanos`
     shows how old they are.
@@ -178,34 +174,17 @@ class WatchMetrics:
 
 
 class Pulse:
-    """The health of a watch: when it last went round, its tables, and which it has looked at."""
+    """The health of a watch: when it last went round."""
 
     def __init__(self, clock: Clock, every_seconds: float) -> None:
         """`every_seconds` is the longest that a turn of the loop takes when all is well."""
         self._clock = clock
         self._silent_seconds_max = max(_SILENT_SECONDS_MIN, _TURNS_MISSED_MAX * every_seconds)
         self._turned = clock.monotonic_seconds()
-        self._tables: Sequence[str] | None = None
-        self._seen: set[str] = set()
 
-    def turn(self, tables: Sequence[str]) -> None:
-        """Note that the loop goes round once more, over these tables."""
+    def turn(self) -> None:
+        """Note that the loop goes round once more."""
         self._turned = self._clock.monotonic_seconds()
-        self._tables = tables
-
-    def looked(self, look: TableLook, lag: Lag) -> None:
-        """Note that a look at the table succeeded."""
-        self._seen.add(lag.table)
-
-    def failed(self, table: str, error: MemWalError) -> None:
-        """Do nothing: a table that was never looked at stays missing."""
-
-    def ended(self, end: RoundEnd) -> None:
-        """Do nothing: health does not depend on rounds."""
-
-    def forgot(self, table: str) -> None:
-        """Forget a table that left the loop, or whose name now means another table."""
-        self._seen.discard(table)
 
     def what_stopped(self) -> str:
         """Says since when the loop has been stuck; empty while it goes round."""
@@ -214,14 +193,6 @@ class Pulse:
             return ""
         since = iso_time(self._clock.now_nanos() - int(silent * 10**9))
         return f"looks have stopped: the watch has not gone round since {since}, for {silent:.0f} s"
-
-    def what_is_missing(self) -> str:
-        """Says which tables no look has succeeded on yet; empty when there are none."""
-        if self._tables is None:
-            return "the watch has not gone round yet"
-        unseen = [table for table in self._tables if table not in self._seen]
-        names = name_some(unseen, _NAMED_MAX, "tables")
-        return f"not looked at yet: {', '.join(names)}" if unseen else ""
 
 
 class _Server(ThreadingMixIn, TCPServer):
@@ -251,13 +222,13 @@ def serve(
 
         def do_GET(self) -> None:
             """Answer with a page."""
-            kind, body = "text/plain; charset=utf-8", b"/metrics, /healthz and /readyz are here\n"
+            kind, body = "text/plain; charset=utf-8", b"/metrics and /healthz are here\n"
             path, status = self.path.partition("?")[0], HTTPStatus.NOT_FOUND
             try:
                 if path == "/metrics":
                     status, kind, body = HTTPStatus.OK, CONTENT_TYPE, metrics()
-                elif path in ("/healthz", "/readyz"):
-                    wrong = pulse.what_stopped() if path == "/healthz" else pulse.what_is_missing()
+                elif path == "/healthz":
+                    wrong = pulse.what_stopped()
                     status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
                     body = f"{wrong or 'ok'}\n".encode()
             except Exception as error:  # its text is left out: it may contain an address
@@ -278,9 +249,7 @@ def serve(
         server: TCPServer = kind(address, Handler)
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        is_the_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
-        advice = _ANOTHER_PORT if is_the_port else _ANOTHER_HOST
-        raise Usage(f"metrics can't be served on port {port} of {host}: {why}. {advice}") from None
+        raise Usage(f"metrics can't be served on port {port} of {host}: {why}") from None
     threading.Thread(target=server.serve_forever, name="memwal-endpoint", daemon=True).start()
     named, actual = server.server_address[:2]
     try:
@@ -293,16 +262,13 @@ def serve(
 @contextmanager
 def serve_probes(
     request: WatchRequest, metrics: Metrics, every_seconds: float, progress: Progress
-) -> Iterator[list[Observer]]:
-    """Serve metrics and health while the watch runs, if a port is asked for.
-
-    Yields the observers that the watch has to have for it. Raises Usage.
-    """
-    if request.metrics_port is None:
-        yield []
-        return
+) -> Iterator[Pulse]:
+    """Serve metrics and health while the watch runs, if a port is asked for. Raises Usage."""
     pulse = Pulse(SystemClock(), every_seconds)
+    if request.metrics_port is None:
+        yield pulse
+        return
     host, port = request.metrics_host, request.metrics_port
     with serve(metrics.exposition, pulse, host=host, port=port) as url:
-        progress.say(f"metrics: {url}/metrics, and /healthz and /readyz beside it")
-        yield [pulse]
+        progress.say(f"metrics: {url}/metrics, and /healthz beside it")
+        yield pulse

@@ -1,4 +1,4 @@
-"""The ports of a watch: looks at tables, workers that run rounds on them, events, observers."""
+"""The ports of a watch: looks at tables, workers that run rounds on them, events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.watch.plan import Lag, Round, TableLook, Target
+from memwal.jobs.watch.plan import Round, TableLook, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,31 +112,4 @@ class Events(Protocol):
     @property
     def is_heard(self) -> bool:
         """Whether anybody still listens; once nobody does, the watch ends."""
-        ...
-
-
-class Observer(Protocol):
-    """Sees all that a watch does, as metrics and probes need.
-
-    It is called in the watch's own thread, so it has to be quick.
-    """
-
-    def turn(self, tables: Sequence[str]) -> None:
-        """The watch's loop has gone round once more, with these tables."""
-        ...
-
-    def looked(self, look: TableLook, lag: Lag) -> None:
-        """A look at a table succeeded."""
-        ...
-
-    def failed(self, table: str, error: MemWalError) -> None:
-        """A look at a table failed."""
-        ...
-
-    def ended(self, end: RoundEnd) -> None:
-        """A round ended."""
-        ...
-
-    def forgot(self, table: str) -> None:
-        """The table is no longer watched."""
         ...

@@ -11,8 +11,10 @@ from memwal.jobs.watch.ports import Event, RoundEnd
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, Section
 from memwal.text import count_of, iso_time
 
-_RECLAIMABLE = ("reclaimable_generations", "reclaimable_bytes")
-_LOOKED = ("version", "shards", "pending_generations", "pending_bytes", *_RECLAIMABLE)
+_LOOKED = (
+    *("version", "shards", "pending_generations", "pending_bytes"),
+    *("reclaimable_generations", "reclaimable_bytes"),
+)
 
 
 class WatchReport(JobReport):
@@ -53,15 +55,6 @@ def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
         "oldest_unindexed_seconds": _round(lag.unindexed_seconds(now)),
         "needs": list(need.jobs) if need else [],
         "reasons": list(need.reasons) if need else [],
-    }
-
-
-def describe_space(lag: Lag) -> dict[str, Any]:
-    """The details of a space event: what piles up on a table whose garbage nobody collects."""
-    return {
-        **{name: getattr(lag.state, name) for name in _RECLAIMABLE},
-        "message": "nothing deletes them, their WAL or old versions: give --retention 7d, or set "
-        "retention in memwal.toml",
     }
 
 

@@ -42,7 +42,7 @@ class WatchRequest:
     metrics_port: Annotated[
         int | None,
         Option(
-            meaning="Serve /metrics, /healthz and /readyz on this port; on a free one with 0.",
+            meaning="Serve /metrics and /healthz on this port; on a free one with 0.",
             least=0,
             most=65535,
         ),

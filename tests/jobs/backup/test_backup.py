@@ -594,9 +594,8 @@ def test_from_a_folder_to_a_bucket_and_back(
     make_s3_uri: Callable[[], str], s3_server: S3Server, table: Table, tmp_path: Path
 ) -> None:
     place = resolve(make_s3_uri(), s3_server.storage_options)
-    first = done(back_up(table, place.uri, "a", dest_options=place.storage_options))
+    done(back_up(table, place.uri, "a", dest_options=place.storage_options))
     builders.same_rows(read(table, place.uri, place.storage_options), table.truth(), "bucket")
-    assert first.requests_dest["put"] >= first.objects_copied
 
     remote = Table(uri=place.uri, kind=table.kind, options=place.storage_options)
     remote.shards, remote.effects = table.shards, table.effects

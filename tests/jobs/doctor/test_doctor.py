@@ -18,7 +18,6 @@ from memwal.clock import SystemClock
 from memwal.errors import AlreadyExists, BadCredentials, MemWalError, StoreUnavailable, Unsupported
 from memwal.format import layout
 from memwal.jobs.doctor import (
-    BESIDE,
     IN_TABLE,
     TRIALS,
     Check,
@@ -67,9 +66,6 @@ class Folder(ScratchFolder):
             return len(self.objects.delete(with_all).failed)
         except MemWalError:
             return len(self.inner.bucket.objects)
-
-    def remove_leftovers(self) -> None:
-        pass
 
 
 def examine(hook: Hook) -> tuple[dict[str, Check], Folder, int, Doctor]:
@@ -390,25 +386,6 @@ def test_a_table_is_tried_below_its_maintenance_folder(tmp_path: Path) -> None:
     done, found = run(table.uri)
     assert (done.exit_code, f"/{IN_TABLE}/" in found["scratch"]) == (0, True), found
     assert names_of(tmp_path) == before
-
-
-def test_what_a_killed_doctor_left_goes_with_a_later_one(tmp_path: Path) -> None:
-    old, young = (tmp_path / BESIDE / name / "race-0" for name in ("old", "young"))
-    for file in (old, young, tmp_path / "mine"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("x")
-    for file in (old, tmp_path / "mine"):
-        os.utime(file, (0, 0))
-    assert run(tmp_path)[0].exit_code == 0
-    assert names_of(tmp_path) == [
-        BESIDE,
-        f"{BESIDE}/young",
-        f"{BESIDE}/young/race-0",
-        "mine",
-    ]
-    os.utime(young, (0, 0))
-    assert run(tmp_path)[0].exit_code == 0
-    assert names_of(tmp_path) == ["mine"]
 
 
 def test_a_link_in_the_scratch_folder_s_way_is_not_taken(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.inspect import run_inspect, show_wal
+from memwal.jobs.inspect import run_inspect
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -94,19 +93,6 @@ def test_what_is_wrong_is_shown_and_hides_nothing(table: Table) -> None:
         "position 6 is missing, but 7 was written: entries are lost in between"
     ]
     assert columns(shard, "position", "standing")[-1] == (7, "unreached")
-
-
-def test_what_people_see(table: Table) -> None:
-    entry_file(table, table.shards[0], 6).unlink()
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    show_wal(inspected(table), console)
-    text = console.export_text()
-    assert f"shard {table.shards[0]}  ACTIVE" in text
-    assert "in no generation: 0 rows in 0 entries" in text
-    assert "covered (sentinel)" in text
-    assert "2 (pending)" in text
-    assert "unreached" in text
-    assert "problem: position 6 is missing, but 7 was written" in text
 
 
 def test_the_command_shows_it(table: Table) -> None:

@@ -32,7 +32,7 @@ def shown(*tables: TableReport, **views: Any) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_of_many_shards_those_with_something_to_do_are_listed() -> None:
+def test_of_many_shards_those_with_something_to_do_are_listed_first() -> None:
     idle = [shard(n) for n in range(1000)]
     busy = [
         shard(2000, 1, 2),
@@ -43,11 +43,9 @@ def test_of_many_shards_those_with_something_to_do_are_listed() -> None:
     lines = shown(table(*idle, *busy, oldest_pending_seconds=600.0))
     listed = [line.split("-")[0] for line in lines if "-0000-4000-" in line]
     # What no merge mends comes first, then what is pending, the oldest first.
-    assert listed == [f"{n:08x}" for n in (2003, 2002, 2001, 2000)]
-    assert (
-        "  1,004 shards: 3 with 4 pending generations (3.0 KiB, the oldest for 10.0 m)"
-    ) in lines
-    assert "  1 stuck; 1 abandoned; 4 of them shown, --json lists all" in lines
+    assert listed[:4] == [f"{n:08x}" for n in (2003, 2002, 2001, 2000)]
+    assert len(listed) == SHARDS_SHOWN_MAX
+    assert "  and 954 shards more: --json has them" in lines
 
     late = shown(table(*(shard(n, 1) for n in range(1000))))
     assert sum("-0000-4000-" in line for line in late) == SHARDS_SHOWN_MAX

@@ -215,22 +215,6 @@ def test_long_upkeep_never_holds_up_another_table() -> None:
     assert {work.table for _, work in world.rounds if work.has_upkeep} == set(names)
 
 
-def test_what_nobody_collects_is_told_once_a_day() -> None:
-    world, table = one()
-    watch = world.watch(600.0, limits={"upkeep_seconds": {"garbage": 100.0}}, collects=False)
-    table.flush(world.clock)
-    for passed, times in ((0.0, 1), (80_000.0, 1), (6_000.0, 2)):
-        world.clock.advance(passed)
-        world.run(watch, 700.0)
-        told = [e.details["reclaimable_generations"] for e in world.events if e.event == "space"]
-        assert told == [1] * times
-    assert not any("garbage" in work.jobs for _, work in world.rounds)
-    collected, table = one()
-    table.flush(collected.clock)
-    collected.run(collected.watch(600.0), 1_000.0)
-    assert collected.told("space") == []
-
-
 def test_upkeep_waits_while_a_table_is_late() -> None:
     world, table = one()
     table.round_error = WorkerDied("it died")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from http.client import HTTPConnection
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,10 +20,6 @@ def make_pulse(every_seconds: float = 5.0) -> tuple[Pulse, ManualClock]:
     return Pulse(clock, every_seconds), clock
 
 
-def look(pulse: Pulse, table: str) -> None:
-    pulse.looked(None, SimpleNamespace(table=table))  # type: ignore[arg-type]
-
-
 def shown() -> bytes:
     return b"memwal_pending_generations 1\n"
 
@@ -37,27 +32,13 @@ def test_health_is_that_the_loop_goes_round() -> None:
     text = pulse.what_stopped()
     assert text.startswith("looks have stopped: the watch has not gone round since 2")
     assert text.endswith(", for 61 s")
-    pulse.turn([])
+    pulse.turn()
     assert pulse.what_stopped() == ""
     seldom, clock = make_pulse(every_seconds=60)
     clock.advance(299)
     assert seldom.what_stopped() == ""
     clock.advance(2)
     assert seldom.what_stopped() != ""
-
-
-def test_it_is_ready_once_every_table_was_looked_at() -> None:
-    pulse, _ = make_pulse()
-    assert pulse.what_is_missing() == "the watch has not gone round yet"
-    pulse.turn(["orders", "events"])
-    look(pulse, "events")
-    assert pulse.what_is_missing() == "not looked at yet: orders"
-    look(pulse, "orders")
-    assert pulse.what_is_missing() == ""
-    pulse.forgot("orders")
-    assert pulse.what_is_missing() == "not looked at yet: orders"
-    pulse.turn([f"t{n}" for n in range(1000)])
-    assert pulse.what_is_missing().endswith(", t19, and 980 more tables")
 
 
 # ---- over HTTP
@@ -85,7 +66,6 @@ def test_metrics_are_prometheus_text_and_health_is_a_status(
         assert ask(url, "/metrics/../healthz")[0] == 404
         assert ask(url, "/metrics", "POST")[0] == 501
         assert ask(url, "/healthz")[:2] == (200, "ok\n")
-        assert ask(url, "/readyz")[:2] == (503, "the watch has not gone round yet\n")
         clock.advance(61)
         assert ask(url, "/healthz")[0] == 503
         parts = urlsplit(url)
@@ -115,13 +95,13 @@ def test_it_listens_on_loopback_alone_unless_told_and_its_port_can_be_had_again(
         with serve(metrics, pulse, host=host, port=0) as url:
             assert url.startswith(f"http://{where}:")
             port = urlsplit(url).port or 0
-            taken = rf"on port {port} of .*: .* in use. --metrics-port 0"
+            taken = rf"on port {port} of .*: .* in use"
             with pytest.raises(Usage, match=taken), serve(metrics, pulse, host=host, port=port):
                 pass
         with serve(metrics, pulse, host=host, port=port):
             pass
     wrong: Any
     for wrong in ("192.0.2.1", "x" * 300):
-        said = r"on port 0 of .*: .*\. --metrics-host takes"
+        said = "metrics can't be served on port 0 of "
         with pytest.raises(Usage, match=said), serve(metrics, pulse, host=wrong, port=0):
             pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
@@ -28,7 +28,6 @@ from memwal.jobs.watch.ports import (
     Events,
     LookEnd,
     Lookouts,
-    Observer,
     RoundEnd,
     Watched,
     Workers,
@@ -38,10 +37,12 @@ from memwal.jobs.watch.report import (
     describe_error,
     describe_jobs,
     describe_look,
-    describe_space,
 )
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
+
+if TYPE_CHECKING:
+    from memwal.jobs.watch.metrics import WatchMetrics
 
 # How long a turn waits at most: normally, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
@@ -74,7 +75,7 @@ class Watch:
     read_again: Callable[[], Sequence[Watched] | None]
     limits: WatchLimits
     find_unlisted: Callable[[], Mapping[str, MemWalError]] = dict
-    observers: Sequence[Observer] = ()
+    observers: Sequence[WatchMetrics] = ()
     acts: bool = True
     once: bool = False
     stopping: bool = False
@@ -290,9 +291,6 @@ class Watch:
         self._behind.add(state.name)
         if is_first or look.changed:
             self._tell(state.name, "look", describe_look(lag, state.need, now))
-        if state.has_piled_up(now):
-            state.space_told_at = now
-            self._tell(state.name, "space", describe_space(lag))
         found: dict[str, MemWalError | None] = dict.fromkeys((LOOK, *state.problems))
         if PROGRESS not in state.aside:
             found[PROGRESS] = None

@@ -36,7 +36,6 @@ TABLE, LOOK, PROGRESS = "", "look", "progress"
 _ROUND_SECONDS = 1.0
 # How many times a table's upkeep may be skipped because the table always needs a round.
 _UPKEEP_MISSED_MAX = 10
-_SPACE_TOLD_EVERY_SECONDS = 86_400.0
 _NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
 
 
@@ -72,7 +71,6 @@ class WatchedTable:
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
     reported: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
-    space_told_at: float = -math.inf
     report: TableReport | None = None
 
     @property
@@ -197,13 +195,6 @@ class WatchedTable:
     def upkeep_due_at(self) -> float:
         """When the first of its upkeep is due, or was."""
         return min(self.upkeep[job].at for job in self.upkeep_seconds)
-
-    def has_piled_up(self, now: float) -> bool:
-        """Whether to report garbage that nobody collects, which is done once a day."""
-        if self.lag is None or self.watched.target.collects:
-            return False
-        is_due = now >= self.space_told_at + _SPACE_TOLD_EVERY_SECONDS
-        return is_due and bool(self.lag.state.reclaimable_generations)
 
     def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
         """The upkeep jobs to do now, in order.
