@@ -81,7 +81,6 @@ def everything_in(database: Path) -> str:
 
 def test_the_type_is_known_to_airflow_with_its_form() -> None:
     manager = ProvidersManager()
-    assert manager.hooks["memwal"].hook_name == "MemWAL"
     behaviour = manager.field_behaviours["memwal"]
     assert behaviour["relabeling"]["password"] == "Secret access key"
     widgets = manager.connection_form_widgets

@@ -250,6 +250,7 @@ def test_a_misspelt_key_fails_the_run_before_any_job(
     assert stand_in.words == []
 
 
+@pytest.mark.nightly
 def test_without_tables_the_dags_are_there_all_the_same(
     home: InProcessAirflow, stand_in: StandIn
 ) -> None:
@@ -276,6 +277,7 @@ def test_the_tables_of_a_run_are_those_of_its_conf_or_all(
     assert stand_in.asked == [(odd,), (odd,), ("users",)]
 
 
+@pytest.mark.nightly
 def test_a_rescue_that_nobody_confirmed_is_refused(
     named: InProcessAirflow, stand_in: StandIn, capfd: pytest.CaptureFixture[str]
 ) -> None:
