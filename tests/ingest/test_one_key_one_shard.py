@@ -282,7 +282,6 @@ def warnings_of(*arguments: str) -> list[str]:
     return json.loads(done.stdout)["tables"][0]["warnings"]
 
 
-@pytest.mark.parametrize("held_bytes_max", [0, 2**27], ids=["keys first", "held"])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -294,8 +293,7 @@ def warnings_of(*arguments: str) -> list[str]:
     ],
     ids=str,
 )
-def test_a_read_tells(shared, monkeypatch, arguments, told, held_bytes_max) -> None:
-    monkeypatch.setattr("memwal.read.store.newest_rows._HELD_BYTES_MAX", held_bytes_max)
+def test_a_read_tells(shared, arguments, told) -> None:
     found = warnings_of("read", shared.uri, *arguments)
     assert len(found) == told
     for text in found:
