@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from memwal_airflow.operators.outcomes import Verdict, carry_over, judge, summarize
-from memwal_airflow.processes.submission import Ended, Submission
+from memwal_airflow.operators.outcomes import Verdict, assume_moved, judge, summarize
+from memwal_airflow.operators.runs import read_report
+from memwal_airflow.processes.process import Output
 
 from memwal.config import load_config, resolve_table
 from memwal.errors import Usage
@@ -86,17 +87,17 @@ REPORT = {
 
 
 def test_reports_of_jobs(folder: Path) -> None:
-    submission = Submission(folder)
+    file = folder / "report.json"
 
     def check(data: bytes) -> None:
-        submission.report_file.write_bytes(data)
-        report: Mapping[str, Any] | None = submission.read_report()
+        file.write_bytes(data)
+        report: Mapping[str, Any] | None = read_report(file)
         for code in (0, 1, 6, 8, 77):
-            found, text = judge(Ended(exit_code=code, why=None), report, "last line")
+            found, text = judge(Output(exit_code=code), report, "last line")
             assert isinstance(found, Verdict)
             assert len(text) < 3000
         short = summarize(report)
-        short = carry_over(short, short["tables"], is_unseen=True)
+        assume_moved(short)
         assert all(isinstance(table["progress"], bool) for table in short["tables"])
         assert len(json.dumps(short)) < 40_000
 
