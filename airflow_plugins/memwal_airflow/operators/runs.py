@@ -60,7 +60,7 @@ def run_job(
         variables = jobs.variables(run_id=order.run_id, task=order.task)
         with log_group(say, "The job's log"):
             ended = runner.run(argv, variables, math.inf, 0, hear)
-        report = read_report(report_file)
+        report = _read_report(report_file)
     verdict, text = judge(ended, report, last["error"] or last["line"], jobs.secrets)
     return {
         "verdict": verdict.value,
@@ -79,7 +79,7 @@ def log_group(say: Say, name: str) -> Iterator[None]:
         say("::endgroup::")
 
 
-def read_report(file: Path) -> Mapping[str, Any] | None:
+def _read_report(file: Path) -> Mapping[str, Any] | None:
     """Return the job's report; None if there is none, or if it is not a JSON object."""
     try:
         if file.stat().st_size > _REPORT_BYTES_MAX:
