@@ -56,6 +56,3 @@ def test_configuration(folder: Path) -> None:
         [b"[" * 5000, b"a = " + b"[" * 5000, b"a = " + b"{a=" * 5000, b"a." * 5000]
     )
     attack("configuration", damaged(CONFIG) | deep, check)
-
-
-# ---- what Airflow reads
