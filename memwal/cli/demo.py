@@ -43,9 +43,14 @@ def demo(
         settings = read_environment_settings()
         # With --json the story goes to stderr, as stdout holds one document.
         console = stderr() if as_json else stdout()
+
+        def tell(text: str) -> None:
+            for line in text.splitlines():
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
+
         return run_demo(
             folder,
-            lambda line: console.print(line, soft_wrap=True, markup=False, highlight=False),
+            tell,
             engine=parse_engine(engine) or settings.get("engine"),
             master=master or settings.get("master"),
         )

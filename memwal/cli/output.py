@@ -184,10 +184,10 @@ class Output:
                 with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
             name_explanation(error for _, error in _list_errors(report))
+        stored = self._store(document)
         if self._records:
             self._metrics.record_report(report or JobReport(job=self.job, outcome=DONE))
         self._metrics.close()
-        stored = self._store(document)
         code = 0 if report is None else report.exit_code
         raise SystemExit(code or (0 if stored and shown else 1))
 

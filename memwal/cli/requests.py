@@ -122,10 +122,11 @@ def parse_log_format(name: str | None) -> str | None:
 
 def parse_pairs(pairs: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
     """Parse an option's `K=V` texts. Raises Usage naming the bad one (not its value)."""
-    options = {}
+    options: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise Usage(f"{option} {key!r}: expected {form}")
-        options[key] = value
+        if options.setdefault(key, value) != value:
+            raise Usage(f"{option} {key!r}: given twice")
     return options

@@ -29,7 +29,7 @@ from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
-from memwal.sharding.evaluate import compute_values
+from memwal.sharding.evaluate import check_spec, compute_values
 from memwal.sharding.spec import Sources, Spec, Transform, encode_value, find_source, read_spec
 
 # Must never change: ids that were derived from it are in use.
@@ -146,6 +146,11 @@ class Router:
     written: Collection[ShardId] = ()
     fixed: Place | None = None
     places: dict[ShardValues, Place] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a spec that rows can't be routed by before anything is written."""
+        if self.spec is not None and self.fixed is None:
+            check_spec(self.spec, self.sources)
 
     @property
     def columns(self) -> Sequence[str]:

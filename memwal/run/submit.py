@@ -168,7 +168,8 @@ def zip_package(folder: Path) -> Path:
 def run_command(command: Sequence[str], *, is_driver_here: bool = True) -> int:
     """Run spark-submit to its end; returns its exit code, in client mode the application's.
 
-    A signal that would end this process is passed on to both the JVM and the driver.
+    A signal that would end this process is passed on to both the JVM and the driver. Where this
+    process leads a session, they stay in it, so that whoever ends that ends all of it.
     """
     # A driver on this host must be a Python in which memwal is installed. With a driver on the
     # cluster, Spark would use the same path there, and its script would look for Spark with the
@@ -178,13 +179,17 @@ def run_command(command: Sequence[str], *, is_driver_here: bool = True) -> int:
         found = importlib.util.find_spec("pyspark")
         variables = {"SPARK_HOME": str(Path(found.origin).parent)} if found and found.origin else {}
     variables.update(os.environ)
-    process = subprocess.Popen(command, env=variables, start_new_session=True)
+    leads = os.getsid(0) == os.getpid()
+    process = subprocess.Popen(command, env=variables, start_new_session=not leads)
+    group = os.getpgrp() if leads else process.pid
     cancelled = False
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         nonlocal cancelled
+        if cancelled and leads:
+            return  # it is this process's own signal to its group
         cancelled = True
-        os.killpg(process.pid, number)
+        os.killpg(group, number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup

@@ -12,7 +12,7 @@ writers put them, and writers route by what pylance says, so pylance is asked. B
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from memwal.sharding.spec import (
     Spec,
     SpecField,
     Transform,
+    decode_value,
     encode_value,
     find_source,
     is_bytes,
@@ -133,31 +134,41 @@ def rule_out_shards(
         fields = possible.get(manifest.shard_spec_id, {})
         for name, data in manifest.shard_field_entries:
             # No bytes can be an empty text as well as NULL.
-            if name in fields and names[name] == 1 and data and data not in fields[name]:
+            if name in fields and names[name] == 1 and data and not _may_be(data, *fields[name]):
                 found[manifest.shard_id] = f"its {name} is 0x{data.hex()}, which no key has"
     return found
 
 
+def _may_be(data: bytes, kind: pa.DataType, values: Container[bytes | None]) -> bool:
+    try:
+        decode_value(data, kind)
+    except Unsupported:
+        return True  # written by a rule that is not known here, so it proves nothing
+    return data in values
+
+
 def _find_possible(
     view: TableView, keys: Sequence[Sequence[object]], schema: pa.Schema
-) -> dict[int, dict[str, set[bytes | None]]]:
-    """By spec and field, the values that the keys have there, where that can be told."""
+) -> dict[int, dict[str, tuple[pa.DataType, set[bytes | None]]]]:
+    """By spec and field, its type and the values that the keys have, where that can be told."""
     key = view.primary_key
     sources = sources_of(view.columns, schema)
-    values = zip(*keys, strict=True)
-    columns = [pa.array(v, schema.field(n).type) for n, v in zip(key, values, strict=False)]
+    given = zip(*keys, strict=True)
+    columns = [pa.array(v, schema.field(n).type) for n, v in zip(key, given, strict=False)]
     ids = Counter(spec.spec_id for spec in view.mem_wal.shard_specs)
-    found: dict[int, dict[str, set[bytes | None]]] = {}
+    found: dict[int, dict[str, tuple[pa.DataType, set[bytes | None]]]] = {}
     for stored in view.mem_wal.shard_specs if columns else ():
         if ids[stored.spec_id] > 1:  # nothing says which of them a shard means
             continue
         try:
             rows = pa.record_batch(columns, names=list(key))
-            fields = [f for f in read_spec(stored).fields if _is_of_key(f, key, sources)]
-            found[stored.spec_id] = {
-                f.field_id: {encode_value(v) for v in _compute_field(f, rows, sources)}
-                for f in fields
-            }
+            spec = read_spec(stored)
+            check_spec(spec, sources)  # what pylance can't route by was routed by another rule
+            for f in spec.fields:
+                if _is_of_key(f, key, sources):
+                    made = _compute_field(f, rows, sources)
+                    values = {encode_value(v) for v in made}
+                    found.setdefault(stored.spec_id, {})[f.field_id] = made.type, values
         except Unsupported:
             continue
     return found

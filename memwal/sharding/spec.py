@@ -128,6 +128,8 @@ def _read_field(spec: ShardSpec, field: ShardField) -> SpecField:
 
 
 def _read_transform(field: ShardField, where: str) -> Transform:
+    if field.transform and field.expression:
+        raise Unsupported("MW-S06", f"{where}: it has a transform and an expression")
     try:
         return Transform(field.transform or "")
     except ValueError:

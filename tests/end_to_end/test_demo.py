@@ -35,7 +35,7 @@ def test_without_spark_it_runs_in_this_process(tmp_path: Path) -> None:
     done = run_demo(str(tmp_path / "t"))
 
     assert done.returncode == 0, done.stderr
-    assert "Before and after" in done.stdout
+    assert "6. Before and after" in done.stdout.splitlines()
 
 
 def test_spark_that_is_asked_for_and_missing_is_told_before_anything_is_made(

@@ -123,7 +123,7 @@ def resolved(table: Table, settings: Settings | None = None) -> ResolvedTable:
 
 def maintain(*tables: Table, progress: Watched | None = None, **options: Any) -> JobReport:
     """`memwal maintain --execute --wal --retention 0 --grace 0.5s --allow-short-retention`."""
-    asked = {"compaction": True, "retention_seconds": 0.0} | {
+    asked = {"compaction": "always", "retention_seconds": 0.0} | {
         name: options.pop(name) for name in ("compaction", "retention_seconds") if name in options
     }
     return run_maintain(

@@ -88,8 +88,9 @@ def test_no_shard_of_a_key_is_left_out(keys: list[tuple[int, str]]) -> None:
         ((entry("other", 7),), 1),
         ((("bucket", b""),), 1),
         ((entry("bucket", 7), entry("bucket", 7)), 1),
+        ((("bucket", (7).to_bytes(8, "little")),), 1),
     ],
-    ids=["none", "manual", "no spec", "other field", "empty", "twice"],
+    ids=["none", "manual", "no spec", "other field", "empty", "twice", "other width"],
 )
 def test_a_shard_without_a_clear_value_is_kept(values: Any, spec_id: int) -> None:
     assert left_out([values], BUCKET, keys=[(123,)], spec_id=spec_id) == []
@@ -106,6 +107,13 @@ def test_a_shard_without_a_clear_value_is_kept(values: Any, spec_id: int) -> Non
     ids=["unknown transform", "removed column", "outside the key", "promoted since"],
 )
 def test_a_field_that_can_not_be_followed_keeps_its_shards(spec: ShardField) -> None:
+    assert left_out([(entry("bucket", 7),)], spec, keys=[(123,)]) == []
+
+
+def test_a_spec_that_rows_can_not_be_routed_by_leaves_nothing_out() -> None:
+    """Another writer's rule put the rows where they are, also by the fields that are known."""
+    other = a_field("bucket", 99, name="other", num_buckets=8)
+    spec = ShardSpec(spec_id=1, fields=(BUCKET, other))
     assert left_out([(entry("bucket", 7),)], spec, keys=[(123,)]) == []
 
 

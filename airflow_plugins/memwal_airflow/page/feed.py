@@ -208,7 +208,8 @@ class Feed:
             try:
                 runs = self._ask(order, "runs", [f"--limit={self.limits.runs_max}"], there)
             except Unclear as unclear:
-                runs = {name: {"error": str(unclear)} for name in there}
+                text = str(order.redactor.clean(str(unclear)))
+                runs = {name: {"error": text} for name in there}
 
         def settle(look: Look) -> Look:
             if look.name not in found:

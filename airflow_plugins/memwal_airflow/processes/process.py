@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic as read_monotonic
 from typing import TypeVar
 
@@ -24,8 +25,9 @@ _STDERR_KEPT_BYTES = 8 << 10
 _LINE_BYTES_MAX = 256 << 10
 _TICK_SECONDS = 0.5
 _TERM_GRACE_SECONDS = 2.0
-_JOB_GRACE_SECONDS = 25.0
-"""A job that is told to end finishes the commit in hand, and gives its lease back."""
+_JOB_GRACE_SECONDS = 4.0
+"""A job that is told to end finishes the commit in hand, and gives its lease back. Airflow kills
+the task that waits for it 5 s after it told that to end, and nobody could end the job then."""
 _PR_SET_PDEATHSIG = 1
 _LATE, _CLOSED = "no answer", "was told to end"
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -85,7 +87,7 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if say is None else subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=None if say is None else _end_with_parent,
+                preexec_fn=None if say is None else partial(_end_with_parent, os.getpid()),
             )
         except OSError as error:
             text = f"can't start {argv[0]}: {error.strerror or error}"
@@ -190,10 +192,12 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     process.wait()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Have TERM sent to a job when the process that waits for it dies; runs before exec."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before it could be told
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _signal(group: int, number: int) -> bool:

@@ -33,6 +33,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.records.process import this_holder
+from memwal.store.tables.manifests import require_mem_wal
 from memwal.text import mask_address
 
 NAME = "erase"
@@ -63,6 +64,7 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     def erase(
         options: EraseOptions, table: OpenTable, stores: Stores, view: TableView
     ) -> TableReport:
+        require_mem_wal(stores.uri, view.manifest)
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
         record, keys = _choose_keys(convert_request(options.request, EraseRequest), stores, view)

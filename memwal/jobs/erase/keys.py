@@ -11,6 +11,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Context, Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ _SHORT = 4
 _TORN = object()
 _RUN = re.compile(rb"[^\x00-\x1f]+")
 _WORD = re.compile(r"[\w.@+\-:/]+")
+_NUMBER = re.compile(r"[+-]?[\d.][\d.eE+-]*")
+_DIGITS = Context(prec=400)
 _HEX = re.compile(r"\b(?:[xX]'|0[xX])?((?:[0-9a-fA-F]{2})+)\b")
 
 
@@ -190,7 +193,7 @@ class Keys:
 
 def _parse(data: bytes) -> object:
     try:
-        return json.loads(data)
+        return json.loads(data, parse_float=Decimal)
     except (ValueError, RecursionError):
         return _TORN
 
@@ -204,7 +207,20 @@ def _list_words(text: str) -> set[str]:
     words |= set(text.split('"'))
     escaped = text.replace("\\\\", "\1").replace('\\"', "\0").split('"')
     words |= {part.replace("\0", '"').replace("\1", "\\") for part in escaped}
+    words |= {spelt for word in found if (spelt := _spell_number(word)) is not None}
     return words | {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
+
+
+def _spell_number(text: str) -> str | None:
+    """A number in digits, the same for 5, 5.0 and 50e-1; None for what is none."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        number = _DIGITS.create_decimal(text).normalize(_DIGITS)
+    except ArithmeticError:
+        return None
+    # An exponent may ask for more digits than memory has.
+    return f"{number:f}" if abs(number.adjusted()) <= _DIGITS.prec else None
 
 
 def _walk(value: object) -> Iterator[object]:
@@ -230,5 +246,9 @@ def _spell(value: object) -> Iterator[str]:
             yield str(value).lower()
         case bytes():
             yield from (f"0x{value.hex()}", b64encode(value).decode())
+        case int() | Decimal():
+            yield str(value)
+            if (spelt := _spell_number(str(value))) is not None:
+                yield spelt
         case _:
             yield str(value)

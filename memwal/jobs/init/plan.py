@@ -222,6 +222,13 @@ def _has_inherited(found: FoundTable) -> bool:
     return bool(found.inherited)
 
 
+def _list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
+    if not request.key_of(view):
+        yield _NO_KEY
+    elif column := _find_mover(view, request):
+        yield f"a row's shard depends on {column}, outside the primary key: {_MOVED}"
+
+
 def _find_mover(view: TableView, request: InitRequest) -> str:
     """The column of the requested spec, if it is outside the key; else an empty string."""
     column = "" if request.spec is None else request.spec.column
@@ -441,5 +448,5 @@ def report_init(
         steps=tuple(steps),
         let_go=tuple(sorted(found.inherited)),
         shard_id=shard_id,
-        warnings=() if request.key_of(view) else (_NO_KEY,),
+        warnings=tuple(_list_warnings(view, request)),
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, PartlyFailed, StandDown, unexpected
+from memwal.errors import MemWalError, PartlyFailed, StandDown, Usage, unexpected
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.plan import permit
@@ -87,6 +87,8 @@ class BackfillOptions(RunOptions):
 def run_backfill(options: BackfillOptions, progress: Progress) -> JobReport:
     """Merge and catch indexes up on many tables, each in a chain of its own."""
     asked = options.request
+    if asked.shards and len(options.tables) > 1:
+        raise Usage("--shard is of one table: name that one alone")
     chain = options.for_job(
         MaintainOptions,
         options.tables,

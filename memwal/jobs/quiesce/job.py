@@ -48,6 +48,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.trail import finish, make_trail
+from memwal.store.tables.manifests import require_mem_wal
 from memwal.text import name_some
 from memwal.threads import side_by_side
 
@@ -96,6 +97,7 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, Sequence[JobOnTable]]) -> 
     """Read each table again, and report what is in the way."""
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        require_mem_wal(stores.uri, view.manifest)
         done = jobs[table.resolved.name]
         wal = StoredShardWal(stores.objects)
         claimed = find_claimed(done)

@@ -3,7 +3,7 @@
 The commit has the values that are written anew and the schema, so that no reader sees one without
 the other. An index would outlast it with values of the former type, so a column with an index is
 not widened. The indexes of a column that is dropped go before it: a killed run is run again. Lance
-sees no conflict with an index that is built meanwhile: it is dropped afterwards.
+sees no conflict with an index that is built meanwhile: it is dropped afterwards, by this run only.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.codec import edit_field, forget_indexes
 from memwal.jobs.schema.apply import Written
 from memwal.jobs.schema.plan import SchemaPlan, list_ids, list_paths
-from memwal.model import ColumnInfo, TableView
+from memwal.model import NO_MEM_WAL, ColumnInfo, TableView
 from memwal.rows.json_values import from_json
 from memwal.rows.policy import parse_policy
 from memwal.run.progress import SILENT, Progress
@@ -83,10 +83,6 @@ class StoredSchemaTable:
             after = replace(view, columns=plan.wanted)
             check_fits(parse_policy(view.policy_text), after, pa.schema(fields))
 
-    def list_indexes(self, version: int, ids: frozenset[int]) -> Sequence[str]:
-        """The names of these fields' indexes."""
-        return [name for names in self.name_indexes(version, ids).values() for name in names]
-
     def name_indexes(self, version: int, ids: frozenset[int]) -> dict[int, list[str]]:
         """The names of these fields' indexes, by the field's id."""
         dataset = self._stores.tables.at(version)
@@ -105,7 +101,7 @@ class StoredSchemaTable:
     def forget_indexes(self, names: Collection[str]) -> bool:
         """Take them off the MemWAL index."""
         version = int(self._stores.tables.base().version)
-        state = self._stores.views.mem_wal(version)
+        state = self._stores.views.manifest(version).mem_wal or NO_MEM_WAL
         if not {*state.maintained_indexes, *state.index_catchup} & {*names}:
             return False
         clock = self._stores.clock

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from memwal.errors import Corruption, Missing, Usage
+from memwal.errors import Corruption, Missing
 from memwal.format import layout
 from memwal.model import Erasure
 from memwal.ports import OBJECT_BYTES_MAX, Objects
@@ -42,13 +42,6 @@ class StoredErasures:
         ids = [name for name in names if layout.parse_erasure_folder(name) is not None]
         read = side_by_side(self._read, ids, _READERS_MAX)
         return sorted((r for r in read if r is not None), key=lambda r: (r.began_at, r.erasure_id))
-
-    def find(self, erasure_id: str) -> Erasure:
-        """One of them. Raises Usage when there is none of that id."""
-        found = self._read(layout.parse_erasure_id(erasure_id))
-        if found is None:
-            raise Usage(f"{self._objects.uri}: there is no erasure {erasure_id} (erase list)")
-        return found
 
     def begin(self, record: Erasure, keys: pa.Table) -> None:
         """Store the record, and then the keys: no run leaves keys that no record tells of."""

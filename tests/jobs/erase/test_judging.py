@@ -279,6 +279,10 @@ def test_a_key_in_a_line_of_json(ascii_only: bool) -> None:
         ("ann-1", '{"id": "bob-1"}\n\n', 0),
         (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
         (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
+        (5, '{"id": 5.0}', 1),
+        (5, '{"filter": "id = 05 or id = 1e9"}', 1),
+        (5, '{"id": 5.5}', 0),
+        (5, '{"id": 5e99999}', 0),
     ],
 )
 def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:

@@ -66,9 +66,18 @@ def test_maintain_is_all_of_it(uri: str) -> None:
     assert ids(uri) == before
 
 
-def test_writers_need_a_mem_wal(uri: str) -> None:
+def test_columns_change_and_their_indexes_go(uri: str) -> None:
+    done = memwal.open_table(uri).schema(add=["x:int64"], drop=["id"], apply=True)
+    assert done.indexes_dropped == ("id_idx",)
+    assert lance.dataset(uri).schema.names == ["text", "x"]
+
+
+def test_some_need_a_mem_wal(uri: str) -> None:
+    table = memwal.open_table(uri)
     with pytest.raises(NotATable, match="memwal init"):
         open_writer(uri)
+    with pytest.raises(Usage, match="memwal init"):
+        table.erase(key=[("id", "1")])
 
 
 def test_a_table_that_lost_its_mem_wal_is_no_plain_one(tmp_path: Path) -> None:

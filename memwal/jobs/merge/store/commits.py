@@ -41,6 +41,7 @@ WAIT_SECONDS_MAX = 120.0
 """The longest wait for a turn; after that, a merge commits alongside the others."""
 
 _POLL_SECONDS = 0.02
+_KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
 
@@ -95,6 +96,9 @@ class HostCommitQueue:
                 os.utime(file, ns=(now, now))
             finally:
                 os.close(file)
+            for other in self._folder.glob("*.turn"):
+                if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
+                    other.unlink()
 
     def _open_recent(self) -> int | None:
         """The lock file, if a commit was refused lately."""
