@@ -1,4 +1,4 @@
-"""Writes below each promise of docs/promises/guarantees.md the tests and models that hold it.
+"""Writes docs/reference/held.md: the tests and models that hold each promise.
 
 They are named in tests/promises.toml, by the mark that stands below the promise. Run it with
 `make reference`. A test compares the page with what is there.
@@ -12,13 +12,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "promises" / "guarantees.md"
+PROMISES = ROOT / "docs" / "promises"
+PAGE = ROOT / "docs" / "reference" / "held.md"
 HOLDERS = ROOT / "tests" / "promises.toml"
 MODELS = ROOT / "tests" / "model"
 
-_NOTE = re.compile(
-    r"^<!-- held: ([\w-]+) -->\n(?:<details markdown>.*?^</details>\n)?", re.M | re.S
-)
+_PROMISE = re.compile(r"([^\n]+(?:\n[^\n]+)*)\n\n<!--held:([\w-]+)-->$", re.M)
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+_HEAD = """# What holds each promise
+
+Made by `make reference` out of what memwal [promises](../promises/guarantees.md), or
+[does not](../promises/limits.md): the tests that check it, and the models that `make model`
+searches within small bounds.
+"""
 Holders = Mapping[str, Mapping[str, list[str]]]
 
 
@@ -27,23 +33,28 @@ def read_holders() -> Holders:
     return tomllib.loads(HOLDERS.read_text())
 
 
-def write_notes(page: str, holders: Holders) -> str:
-    """Return the page with a note below each mark.
+def read_promises() -> str:
+    """Return the pages with the promises and their marks."""
+    return "\n".join((PROMISES / name).read_text() for name in ("guarantees.md", "limits.md"))
+
+
+def write_page(promises: str, holders: Holders) -> str:
+    """Return the page: each promise that has a mark, with what holds it.
 
     A mark that nothing holds, a holder without a mark, and a test or a model that does not exist
     are a ValueError.
     """
-    marks = [match[1] for match in _NOTE.finditer(page)]
+    found = _PROMISE.findall(promises)
+    marks = [mark for _, mark in found]
     if sorted(marks) != sorted(holders):
         odd = sorted({*marks} ^ {*holders}) or marks
         raise ValueError(f"each promise has one mark and one entry of {HOLDERS.name}: {odd}")
-    return _NOTE.sub(lambda match: _write_note(match[1], holders[match[1]]), page)
-
-
-def _write_note(mark: str, held: Mapping[str, list[str]]) -> str:
-    lines = [f"<!-- held: {mark} -->", "<details markdown><summary>Held by</summary>", ""]
-    lines += [f"- {line}" for line in _list_holders(held)]
-    return "\n".join([*lines, "", "</details>", ""])
+    parts = [_HEAD]
+    for promise, mark in found:
+        lines = "\n".join(f"- {line}" for line in _list_holders(holders[mark]))
+        words = _LINK.sub(r"\1", promise)
+        parts.append(f"## {mark}\n\n{words}\n\n{lines}\n")
+    return "\n".join(parts)
 
 
 def _list_holders(held: Mapping[str, list[str]]) -> Iterator[str]:
@@ -65,7 +76,7 @@ def _list_holders(held: Mapping[str, list[str]]) -> Iterator[str]:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(write_notes(PAGE.read_text(), read_holders()))
+    PAGE.write_text(write_page(read_promises(), read_holders()))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from memwal.cli.schema import VERSION
 from memwal.config.known_names import VARIABLES
 from scripts import guarantees
-from scripts.guarantees import read_holders, write_notes
+from scripts.guarantees import read_holders, read_promises, write_page
 from scripts.reference import PAGES, check_version, list_keys, write_pages
 from tests.architecture.files import modules
 
@@ -38,9 +38,11 @@ def test_a_field_that_goes_raises_the_version() -> None:
     assert check_version(less, page.replace(f"version {VERSION}:", "version 0:")) == []
 
 
-def test_below_each_promise_stands_what_holds_it() -> None:
-    page, holders = guarantees.PAGE.read_text(), read_holders()
-    assert page == write_notes(page, holders), "run: make reference"
+def test_the_page_tells_what_holds_each_promise() -> None:
+    holders = read_holders()
+    assert guarantees.PAGE.read_text() == write_page(read_promises(), holders), (
+        "run: make reference"
+    )
     assert len(holders) > 20
     assert all(each.get("tests") or each.get("models") for each in holders.values())
 
@@ -58,12 +60,10 @@ def test_what_does_not_go_together_is_refused(
     page: str, holders: guarantees.Holders, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        write_notes(f"<!-- held: {page} -->\n", holders)
+        write_page(f"A promise.\n\n<!--held:{page}-->\n", holders)
 
 
-def test_a_note_is_written_anew() -> None:
-    page = "A promise.\n\n<!-- held: it -->\n\nMore.\n"
-    once = write_notes(page, {"it": {"tests": ["tests/store/test_lease.py"]}})
-    assert "- `tests/store/test_lease.py`\n\n</details>\n\nMore." in once
-    again = write_notes(once, {"it": {"models": ["merging"]}})
-    assert "test_lease" not in again and again.count("<details") == 1
+def test_a_promise_is_told_without_its_links() -> None:
+    promises = "More.\n\nA [promise](x.md).\n\n<!--held:it-->\n"
+    page = write_page(promises, {"it": {"tests": ["tests/store/test_lease.py"]}})
+    assert page.endswith("## it\n\nA promise.\n\n- `tests/store/test_lease.py`\n")
