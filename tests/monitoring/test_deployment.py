@@ -90,7 +90,7 @@ def test_probes_ask_what_is_answered() -> None:
     (port,) = watch["ports"]
     assert watch["args"][watch["args"].index("--metrics-port") + 1] == str(port["containerPort"])
     pulse = Pulse(ManualClock(), 5)
-    pulse.turn([])
+    pulse.turn()
     with serve(NO_METRICS.exposition, pulse, port=0) as url:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             asked = watch[probe]["httpGet"]
