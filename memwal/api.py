@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import memwal.store  # noqa: F401  (says what Lance logs, and Lance is imported later)
@@ -35,7 +36,7 @@ from memwal.config import (
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
-from memwal.errors import Usage
+from memwal.errors import Usage, unexpected
 from memwal.jobs.audit.report import AuditRequest, AuditTableReport
 from memwal.jobs.backup.plan import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
@@ -150,8 +151,11 @@ def open_table(
         snapshot: few requests, but the state of that time. The other jobs always use the current
         state.
 
-    Raises Usage for a configuration that can't be read, and for an unknown engine.
+    Raises Usage for a configuration that can't be read, and for an unknown engine; Unsupported
+    where what jobs need is not installed.
     """
+    if find_spec("lance") is None:
+        raise unexpected(ModuleNotFoundError(name="lance"))
     if engine not in (None, *get_args(EngineName)):
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)

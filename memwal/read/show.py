@@ -148,7 +148,8 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
     base = found["base"]
     text = f"  base: version {base['version']}, {count_of(base['rows'], 'row')}; Lance reads it by"
     console.print(Text(text))
-    console.print(Text(base["lance_plan"], style="dim"))
+    for line in base["lance_plan"].splitlines():
+        console.print(Text(f"    {line}", style="dim"))
     if shards := [*found["shards"], *found["pruned"]]:
         console.print(build_table(shards, SOURCES, cut=_cut_pruned))
     _show_warnings(table, console)

@@ -195,7 +195,7 @@ class Fleet:
     def checkpoints_there(self) -> list[str]:
         """The names of those that were finished; both builds see the same ones."""
         seen = [
-            {c["name"] for c in table["checkpoints"] if c["ready"]}
+            {c["name"] for c in table["checkpoints"] if c.get("ready", True)}
             for build in self.builds
             for table in build.tell("checkpoint", "list", self.table.uri)["tables"]
         ]

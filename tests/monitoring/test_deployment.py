@@ -92,7 +92,7 @@ def test_probes_ask_what_is_answered() -> None:
     pulse = Pulse(ManualClock(), 5)
     pulse.turn()
     with serve(NO_METRICS.exposition, pulse, port=0) as url:
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        for probe in ("startupProbe", "livenessProbe"):
             asked = watch[probe]["httpGet"]
             assert asked["port"] == port["name"]
             with urlopen(url + asked["path"]) as answer:

@@ -359,7 +359,7 @@ def test_what_goes_with_no_snapshot(table: Table) -> None:
 def test_maintain_writes_again_what_a_merge_cut_off(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal.jobs.snapshot.job.LIMITS", EXTERNAL)
+    monkeypatch.setattr("memwal.jobs.snapshot.apply.choose_storage", lambda *_: Storage.EXTERNAL)
     opened = memwal.open_table(table.uri)
     for n in range(3):
         opened.maintain()

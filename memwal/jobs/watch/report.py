@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memwal.errors import MemWalError
+from memwal.grid import format_size
 from memwal.jobs.watch.plan import Lag, Need
 from memwal.jobs.watch.ports import Event, RoundEnd
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, Section
@@ -93,14 +94,25 @@ def _round(seconds: float | None) -> float | None:
 
 def describe_event(event: Event) -> str:
     """Describe an event in one line: the time, the table, what happened, and its details."""
-    at, told = (iso_time(event.at_nanos) or "")[:19], dict(event.details)
-    what = ": ".join(filter(None, (event.event, told.pop("message", None))))
-    facts = (
-        f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in told.items()
-        if value not in (None, 0, [], {})
-    )
-    return " ".join((f"{at}Z {event.table or 'watch'}:", what, *facts))
+    at, details = (iso_time(event.at_nanos) or "")[:19], dict(event.details)
+    what = ": ".join(filter(None, (event.event, details.pop("message", None))))
+    facts = ", ".join(filter(None, (_describe(*pair) for pair in details.items())))
+    return " ".join(filter(None, (f"{at}Z {event.table or 'watch'}:", what, facts)))
+
+
+def _describe(name: str, value: Any) -> str:
+    """A detail in words; empty for what is none, or nothing."""
+    words = name.replace("_", " ")
+    match value:
+        case {**of_each}:
+            value = " and ".join(f"{one} {n}" for one, n in of_each.items() if n)
+        case list():
+            value = " and ".join(map(str, value))
+        case int() | float() if name.endswith("_seconds") or name == "seconds":
+            words, value = words.removesuffix("seconds").strip(), value and f"{value:.1f} s"
+        case int() if name.endswith("_bytes"):
+            words, value = words.removesuffix(" bytes"), value and format_size(value)
+    return f"{words} {value}".strip() if value else ""
 
 
 def describe_end(report: WatchReport) -> str:

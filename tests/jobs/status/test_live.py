@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -142,6 +143,12 @@ class Terminal:
         return termios.tcgetattr(self._ours)
 
 
+def _take_terminal(theirs: int) -> None:
+    fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+    # Ignored where the tests run in the background of a shell.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def open_terminal(folder: Path) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
@@ -153,7 +160,7 @@ def open_terminal(folder: Path) -> Iterator[Terminal]:
     process = subprocess.Popen(
         words, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         env={**own, "TERM": "xterm-256color"},
-        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: _take_terminal(theirs),
     )  # fmt: skip
     terminal = Terminal(process, ours)
     before = terminal.attributes
