@@ -87,7 +87,7 @@ def find(
     table: ReadableTable, query: str, limit: int | None, operator: str = "or"
 ) -> dict[int, float]:
     """Keys and scores, the best first, by statistics that are read anew."""
-    text_statistics._KEPT._numbers.clear()
+    text_statistics._KEPT._things.clear()
     wanted = Search(column="text", query=query, operator=operator)
     rows = table.read(search=wanted, limit=limit).read_all().to_pylist()
     return {row["id"]: row["_score"] for row in rows}
