@@ -72,7 +72,7 @@ def test_what_is_wrong_comes_with_what_to_do() -> None:
     found = list_alerts(seen)
     states = ["broken", "attention", "attention", "warning"]
     assert [alert["state"] for alert in found] == states
-    assert "`memwal verify orders`" in found[0]["do"]
+    assert "`memwal repair orders`" in found[0]["do"]
     assert found[2]["do"] == "`memwal merge orders`"
     assert "stop the other program" in found[3]["do"]
     assert show_line(seen)["why"] == [alert["text"] for alert in found[:3]]

@@ -61,7 +61,7 @@ def make_shard(
 
 
 def make_state(**facts: Any) -> MemWalState:
-    nothing = {"index_uuid": "", "created_at_millis": None, "merged": {}, "index_catchup": {}}
+    nothing = {"index_uuid": "made", "created_at_millis": None, "merged": {}, "index_catchup": {}}
     return MemWalState(**{**nothing, **facts})
 
 

@@ -537,7 +537,7 @@ def test_a_key_leads_to_its_shard_and_is_written_nowhere(tmp_path: Path, audit: 
         assert done.exit_code == 0, done.output
     assert all(str(secret) not in path.read_text() for path in audit.rglob("*.jsonl"))
     asked = ("--key", f"id={secret}")
-    shard = json.loads(command("inspect", "shard", table.uri, *asked, "--json").stdout)["shard_id"]
+    [shard] = memwal.shard_of(table.uri, [{"id": secret}]).to_pylist()
     done = command("audit", table.uri, "--audit", audit, *asked, "--json")
     (found,) = json.loads(done.stdout)["tables"]
     items = [item for document in found["documents"] for item in document["items"]]

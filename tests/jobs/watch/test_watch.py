@@ -81,7 +81,7 @@ def test_a_dry_run_only_looks_and_a_table_that_was_never_seen_is_told_at_the_end
         (("tabel",), 2, "tabel: no such table"),
         (("./t", "--no-lease"), 5, "--no-lease"),
         (("./t", "--metrics-host", "0.0.0.0"), 2, "--metrics-port"),
-        (("./t", "--metrics-port", "0", "--metrics-host", "192.0.2.1"), 2, "--metrics-host takes"),
+        (("./t", "--metrics-port", "0", "--metrics-host", "192.0.2.1"), 2, "192.0.2.1"),
     ],
 )
 def test_what_is_no_request_is_named(arguments: tuple[str, ...], code: int, text: str) -> None:
