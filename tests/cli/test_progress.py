@@ -49,7 +49,7 @@ def lines_of(display: LogDisplay, clock: ManualClock) -> None:
         clock.advance(5)
 
 
-def test_elsewhere_a_line_after_some_seconds_and_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_elsewhere_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     lines_of(LogDisplay(clock), clock)
     said = [line.split("[info] ")[1] for line in capsys.readouterr().err.splitlines()]
