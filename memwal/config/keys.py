@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -316,3 +316,12 @@ class Config(BaseModel):
     def file(self) -> Path | None:
         """Where it was read from; None where no file was."""
         return self._file
+
+
+DURATIONS = frozenset(
+    name
+    for model in (Settings, ExpireSettings, AirflowDags, WatchSettings)
+    for name, field in model.model_fields.items()
+    if Seconds in get_args(field.annotation) or field.json_schema_extra == {"unit": "seconds"}
+)
+"""The keys whose values are durations."""

@@ -240,7 +240,7 @@ class ReadableTable:
         )
         opened, rows = self.open_reader(request, with_wal=with_wal)
         for text in opened.warnings:
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, stacklevel=4)
         return rows
 
     def check_keys(
