@@ -38,7 +38,7 @@ class ExplainDocument(Section):
 
 @command()
 def explain(codes: Codes = None, *, flags: ReadFlags) -> Document:
-    """Say what a message's code means, and what to do; or what a word means."""
+    """Say what a message's code, or a word, means, and what to do."""
     found = list(dict.fromkeys(map(find_entry, codes or read_entries())))
     content = ExplainDocument(
         entries=[one for one in found if isinstance(one, Entry)],

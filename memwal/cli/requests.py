@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from memwal.cli.completion import offer, offer_checkpoints
 from memwal.config.requests import check_request, describe_option, find_bounds
 from memwal.errors import Usage
 from memwal.options import DeclaredOption, Kind, list_options
@@ -49,7 +50,8 @@ def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
     help_text = describe_option(declared)
     if kind in (Kind.LIST, Kind.PAIRS) and not _is_one_text(declared):
         help_text += " Repeatable."
-    said = typer.Option(flag, metavar=metavar, help=help_text, **bounds)
+    offered = offer_checkpoints if declared.name == "checkpoint" else offer(declared.choices)
+    said = typer.Option(flag, metavar=metavar, help=help_text, autocompletion=offered, **bounds)
     if kind is Kind.SWITCH:
         default = bool(declared.default)
     value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)
