@@ -41,7 +41,7 @@ from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.runs import JobOrder, run_job
 from memwal_airflow.operators.task_metrics import measure_job
 from memwal_airflow.operators.task_runs import describe_task, name_run
-from memwal_airflow.processes.process import Runner
+from memwal_airflow.processes.process import JOB_GRACE_SECONDS, Runner
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.triggers.jobs import SETTLE_SECONDS, MemWalJobTrigger
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 SUMMARY_KEY = "memwal_summary"
 # Fields that can't be named like their option, because Airflow's operators have such a method.
 _ATTRIBUTES = {"execute": "garbage_execute", "dry_run": "dry_run_only"}
+_END_SECONDS = SETTLE_SECONDS + JOB_GRACE_SECONDS + 1.0
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -238,7 +239,13 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             spark_conn_id=self.spark_conn_id if "engine" in self.common_options else None,
             run_id=name_run(context["ti"]),
             task=describe_task(context["ti"]),
+            seconds_max=self._find_seconds_max(),
         )
+
+    def _find_seconds_max(self) -> float | None:
+        """When to end the job, early enough for its summary to be told before Airflow ends both."""
+        limit = self.execution_timeout.total_seconds() if self.execution_timeout else 0.0
+        return limit - _END_SECONDS if limit > 2 * _END_SECONDS else None
 
 
 def _moved(table: Mapping[str, Any]) -> bool:
