@@ -237,14 +237,6 @@ class AirflowDags(BaseModel):
     )
     execution_timeout_seconds: Seconds = _key("How long a try may take", 6 * 3600, gt=0)
     on_failure: ImportPaths = _key("Functions to call when a task has failed for good", ())
-    deadline_seconds: Seconds | None = _key("How long a run may take from when it was queued", gt=0)
-    on_deadline: ImportPaths = _key("Functions to call when a run takes longer", ())
-
-    @model_validator(mode="after")
-    def _deadline_is_whole(self) -> AirflowDags:
-        if bool(self.on_deadline) != (self.deadline_seconds is not None):
-            raise ValueError("deadline_seconds and on_deadline go together")
-        return self
 
 
 class WatchSettings(BaseModel):

@@ -39,7 +39,6 @@ from memwal_airflow.hooks.spark_connection import read_spark_target
 from memwal_airflow.operators.outcomes import Verdict, assume_moved, summarize
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.runs import JobOrder, run_job
-from memwal_airflow.operators.task_metrics import measure_job
 from memwal_airflow.operators.task_runs import describe_task, name_run
 from memwal_airflow.processes.process import JOB_GRACE_SECONDS, Runner
 from memwal_airflow.settings import read_dag_config
@@ -166,7 +165,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         """Do about the job's end what was decided."""
         decision, text = Verdict(event["verdict"]), f"memwal {self.job}: {event['text']}"
         found, instance = dict(event["summary"]), context["ti"]
-        measure_job(self.job, found, instance.stats_tags)
         outlines = take_outlines(found)
         if instance.try_number > 1:
             assume_moved(found)
