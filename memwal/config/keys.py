@@ -266,9 +266,7 @@ class WatchSettings(BaseModel):
     )
     compaction_every: Seconds | None = _key("Between compactions; not set: none", gt=0)
     garbage_every: Seconds = _key("Between garbage collections", 3600.0, gt=0)
-    names_every: Seconds = _key(
-        "Between requests to a namespace for the tables of a glob", 60.0, ge=1
-    )
+    names_every: Seconds = _key("Between listings of the tables of a folder or glob", 60.0, ge=1)
 
 
 class Config(BaseModel):
