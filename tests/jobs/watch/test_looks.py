@@ -385,25 +385,40 @@ def test_a_store_that_is_away_is_no_broken_shard(tmp_path: Path) -> None:
     assert not watched.look().view.broken
 
 
-def test_a_shard_whose_writer_is_silent_is_counted_and_costs_one_more_request(
-    tmp_path: Path,
+@pytest.mark.parametrize("page_objects", [1000, 1])
+def test_rows_in_a_wal_are_seen_in_time_and_cost_one_more_request(
+    tmp_path: Path, page_objects: int
 ) -> None:
+    """Where not all files are listed, each shard's WAL is; the entry's head is read once."""
     watched = Watched(tmp_path / "t")
     wal_tables.abandon(watched.table, ONE, Put([5], 5))
     watched.copy()
-    hours = 2 * 3600 * 10**9
-    clock = ManualClock(start_nanos=SystemClock().now_nanos() + hours)
-    objects = MemoryObjects(bucket=watched.bucket, clock=clock)
+    now = SystemClock().now_nanos()
+    clock = ManualClock(start_nanos=now + 2 * 3600 * 10**9)
+
+    class Store(MemoryObjects):
+        @property
+        def page_objects(self) -> int:
+            return page_objects
+
+    objects = Store(bucket=watched.bucket, clock=clock)
     looks = StoredLooks(clock, opened=lambda table: objects)
     resolved = resolve("/watched")
-    assert looks.look(resolved).abandoned_shards == 1
-    clock.advance(61)
-    idle = looks.look(resolved)
-    assert (idle.abandoned_shards, idle.requests["get"]) == (1, 0)
+    found = looks.look(resolved)
+    assert found.abandoned_shards == 1
+    assert found.unflushed_at_nanos is not None
+    assert found.unflushed_at_nanos.keys() == {ONE}
+    assert abs(found.unflushed_at_nanos[ONE] - now) < 600 * 10**9
+    before = looks.look(resolved)
+    clock.advance(16)  # a quarter of a minute's freshness
+    again = looks.look(resolved)
+    assert again.unflushed_at_nanos == before.unflushed_at_nanos == found.unflushed_at_nanos
+    assert again.requests["get"] == before.requests["get"]
+    assert again.requests["list"] - before.requests["list"] == (0 if page_objects > 1 else 2)
     watched.table.flush(ONE, Put([6], 6))
     watched.copy()
-    assert looks.look(resolved).abandoned_shards == 1, "it is counted once a minute"
-    clock.advance(61)
+    assert looks.look(resolved).unflushed_at_nanos == {}, "its manifest is another one"
+    clock.advance(16)
     assert looks.look(resolved).abandoned_shards == 0
 
 

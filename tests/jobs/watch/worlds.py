@@ -26,10 +26,14 @@ OTHER = ShardId("00000000-0000-4000-8000-000000000002")
 
 @dataclass(kw_only=True)
 class FakeTable:
-    """`flushed` has the times of a shard's generations, from 1 on, in nanoseconds."""
+    """`flushed` has the times of a shard's generations, from 1 on, in nanoseconds.
+
+    `unflushed` has that of the oldest row in a shard's WAL.
+    """
 
     name: str
     flushed: dict[ShardId, list[int]] = field(default_factory=lambda: {SHARD: []})
+    unflushed: dict[ShardId, int] = field(default_factory=dict)
     merged: dict[ShardId, int] = field(default_factory=dict)
     indexed: dict[ShardId, int] = field(default_factory=dict)
     indexes: tuple[str, ...] = ("by_n",)
@@ -47,6 +51,7 @@ class FakeTable:
 
     def flush(self, clock: ManualClock, shard: ShardId = SHARD, ago: float = 0.0) -> None:
         self.flushed.setdefault(shard, []).append(clock.now_nanos() - round(ago * 1e9))
+        self.unflushed.pop(shard, None)
 
     def view(self) -> TableView:
         shards = [
@@ -151,7 +156,13 @@ class World:
         times = {(s, n + 1): at for s, ts in fake.flushed.items() for n, at in enumerate(ts)}
         changed = self._seen.get(table.name) != view
         self._seen[table.name] = view
-        look = TableLook(view=view, flushed_at_nanos=times, changed=changed, requests={"list": 1})
+        look = TableLook(
+            view=view,
+            flushed_at_nanos=times,
+            changed=changed,
+            requests={"list": 1},
+            unflushed_at_nanos=dict(fake.unflushed),
+        )
         self.looks.append(LookEnd(table=table, look=look))
 
     def collect(self) -> Sequence[LookEnd]:

@@ -9,6 +9,7 @@ from functools import partial
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.plan import (
+    FLUSHED,
     FRESHENING,
     GARBAGE,
     MERGE,
@@ -71,6 +72,7 @@ class WatchedTable:
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
     reported: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
+    late_stage: str | None = None
     report: TableReport | None = None
 
     @property
@@ -206,7 +208,7 @@ class WatchedTable:
         aside, is_due = self.find_aside(now), self.has_upkeep(now)
         if not is_due or self.running or {TABLE, LOOK} & self.aside.keys():
             return ()
-        is_calm = spare and self.late_since is None and not aside
+        is_calm = spare and self.late_stage in (None, FLUSHED) and not aside
         puts_off = 0 if is_calm else _UPKEEP_MISSED_MAX if self.wants else 1
         return tuple(
             job

@@ -37,8 +37,9 @@ from memwal.jobs.status.report import find_backup_time
 from memwal.jobs.status.store import read_last_backup
 from memwal.jobs.watch.plan import Generation, TableLook
 from memwal.jobs.watch.ports import LookEnd
-from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
+from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards, SeenWals
 from memwal.model import (
+    FRESHNESS_SECONDS,
     BrokenShard,
     Cursor,
     ShardId,
@@ -140,16 +141,11 @@ class _Seen:
 class SeenTable:
     """Looks at one table, and remembers the last look. For one thread at a time."""
 
-    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
+    def __init__(self, objects: Objects, clock: Clock, wals: SeenWals) -> None:
         self._uri = objects.uri
         self._base = LatestVersion(objects)
-        self._shards = LatestShards(objects, clock, limits)
+        self._shards = LatestShards(objects, clock, wals)
         self._last: _Seen | None = None
-
-    @property
-    def abandoned(self) -> int | None:
-        """How many shards look abandoned; None where no look could tell."""
-        return self._shards.abandoned.count
 
     def look(self) -> tuple[TableView, Mapping[Generation, int], bool]:
         """The table's view, when its generations were flushed, and whether anything is new."""
@@ -249,6 +245,7 @@ class _Opened:
     where: object
     objects: Objects
     table: SeenTable
+    wals: SeenWals
     backup: SeenBackup
     cursors: SeenCursors
 
@@ -310,7 +307,8 @@ class StoredLooks:
             view=view,
             flushed_at_nanos=flushed,
             changed=changed,
-            abandoned_shards=found.table.abandoned,
+            abandoned_shards=found.wals.abandoned,
+            unflushed_at_nanos=found.wals.unflushed,
             last_backup_at_nanos=found.backup.at_nanos,
             cursors=cursors,
             requests={name: after[name] - before[name] for name in ("list", "get")},
@@ -328,9 +326,11 @@ class StoredLooks:
         if found is None or found.where != where:
             objects = self._open(table)
             limits = choose_limits(AbandonedLimits, table)
-            seen = SeenTable(objects, self._clock, limits)
+            freshness = table.settings.freshness or FRESHNESS_SECONDS
+            wals = SeenWals(objects, self._clock, limits, freshness)
+            seen = SeenTable(objects, self._clock, wals)
             backup, cursors = SeenBackup(table, self._clock), SeenCursors(objects, self._clock)
-            found = _Opened(where, objects, seen, backup, cursors)
+            found = _Opened(where, objects, seen, wals, backup, cursors)
             with self._lock:
                 self._tables[table.name] = found
         return found
