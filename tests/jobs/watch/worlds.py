@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
-from memwal.model import ShardId, ShardStatus, TableView
+from memwal.model import NO_MEM_WAL, ShardId, ShardStatus, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport
 from memwal.run.reports import sum_up_jobs
 from memwal.testing import ManualClock
@@ -40,12 +40,14 @@ class FakeTable:
     sealed: set[ShardId] = field(default_factory=set)
     key: tuple[str, ...] = ("k",)
     version: int = 1
+    committed_at_nanos: int = 0
     look_error: MemWalError | None = None
     round_error: MemWalError | None = None
     shard_error: MemWalError | None = None
     held: bool = False
     idle: bool = False
     deaf: bool = False
+    plain: bool = False
     round_seconds: float = 1.0
     upkeep_seconds: float = 0.0
 
@@ -66,7 +68,12 @@ class FakeTable:
         state = make_state(
             merged=dict(self.merged), index_catchup={n: dict(self.indexed) for n in self.indexes}
         )
-        manifest = make_version(state, *self.indexes, version=self.version)
+        if self.plain:
+            shards, state = [], NO_MEM_WAL
+        manifest = replace(
+            make_version(state, *self.indexes, version=self.version),
+            timestamp_nanos=self.committed_at_nanos,
+        )
         return make_view(
             *shards, state=state, manifest=manifest, version=self.version, primary_key=self.key
         )
@@ -86,7 +93,9 @@ class FakeTable:
             self.indexed = dict(self.merged)
             self.version += behind
             outcome = DONE if behind else NOTHING_TO_DO
-            return IndexCatchupTableReport(table=self.name, outcome=outcome)
+            return IndexCatchupTableReport(
+                table=self.name, outcome=outcome, version_after=self.version
+            )
         return TableReport(table=self.name, outcome=NOTHING_TO_DO if self.idle else DONE)
 
     def _merge(self) -> MergeTableReport:

@@ -40,6 +40,7 @@ from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards, SeenWals
 from memwal.model import (
     FRESHNESS_SECONDS,
+    NO_MEM_WAL,
     BrokenShard,
     Cursor,
     ShardId,
@@ -165,7 +166,10 @@ class SeenTable:
         return seen.view, seen.flushed, True
 
     def _show(self, facts: VersionFacts, seen: SeenShards) -> _Seen:
-        mem_wal = require_mem_wal(self._uri, facts.manifest)
+        mem_wal = facts.manifest.mem_wal
+        if mem_wal is None:
+            left = len(seen.shards)
+            mem_wal = require_mem_wal(self._uri, facts.manifest, left) if left else NO_MEM_WAL
         shards = {k: s for k, s in seen.shards.items() if isinstance(s, SeenShard)}
         view = TableView(
             uri=self._uri,
