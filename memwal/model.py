@@ -14,6 +14,7 @@ ShardId = NewType("ShardId", str)
 Consistency = Literal["latest", "snapshot"]
 
 GRACE_SECONDS = 3600.0  # what nothing needs any more is kept, for readers that are still at it
+FRESHNESS_SECONDS = 60.0  # within which the rows of a table are merged that says nothing of it
 PRIORITY = 5  # of a table that has none, of 1 to 9: the highest comes first
 
 
@@ -539,9 +540,9 @@ class TableState:
 
     All is of the shards that could be read, which are all but the `broken_shards`. The oldest
     pending generation was flushed at `oldest_pending_at_nanos`, the oldest merged one that an index
-    lacks at `oldest_unindexed_at_nanos`; None if there is none. `unflushed_seconds` is for how long
-    the most silent shard with rows in no generation has got no WAL entry. `reason` says why
-    `failures` rounds failed, `lease_held_at_nanos` since when others have held the lease,
+    lacks at `oldest_unindexed_at_nanos`; None if there is none. `unflushed_shards` have rows in no
+    generation, the oldest acknowledged at `oldest_unflushed_at_nanos`. `reason` says why `failures`
+    rounds failed, `lease_held_at_nanos` since when others have held the lease,
     `last_backup_at_nanos` of when the newest backup is: 0 if there should be one.
     """
 
@@ -557,7 +558,8 @@ class TableState:
     reclaimable_generations: int | None = None
     reclaimable_bytes: int | None = None
     abandoned_shards: int | None = None
-    unflushed_seconds: float | None = None
+    unflushed_shards: int | None = None
+    oldest_unflushed_at_nanos: int | None = None
     freshness_target_seconds: float | None = None
     lease_held_at_nanos: int | None = None
     last_backup_at_nanos: int | None = None
@@ -568,10 +570,18 @@ class TableState:
     @property
     def oldest_pending_seconds(self) -> float | None:
         """The age of the oldest pending generation at the look; 0 if nothing is pending."""
-        if self.pending_generations == 0:
+        return self._age(self.pending_generations, self.oldest_pending_at_nanos)
+
+    @property
+    def unflushed_seconds(self) -> float | None:
+        """The age of the oldest row that is in no generation at the look; 0 if there is none."""
+        return self._age(self.unflushed_shards, self.oldest_unflushed_at_nanos)
+
+    def _age(self, count: int | None, at_nanos: int | None) -> float | None:
+        if count == 0:
             return 0.0
-        at = self.oldest_pending_at_nanos
-        return None if at is None else round(max(0, self.looked_at_nanos - at) / 1e9, 1)
+        nanos = None if at_nanos is None else max(0, self.looked_at_nanos - at_nanos)
+        return None if nanos is None else round(nanos / 1e9, 1)
 
     def known(self) -> dict[str, Any]:
         """What is known of the whole table: with a broken shard, only how far indexes are."""

@@ -128,8 +128,6 @@ def test_a_file_of_somebody_else_is_not_taken_unasked(
         ("[defaults]\nstorage_options = { a = 'x', b = 1 }", "storage_options.b: expected a text"),
         ("[airflow]\non_failure = 'tell'", "airflow.on_failure.0 'tell': expected pattern"),
         ("[airflow]\non_failure = ['os; x.y']", "airflow.on_failure.0 'os; x.y': expected pattern"),
-        ("[airflow]\non_deadline = 'a.b'", "deadline_seconds and on_deadline go together"),
-        ("[airflow]\ndeadline_seconds = 9", "deadline_seconds and on_deadline go together"),
         ("tables = 3", "tables"),
         ("[defaults", "not valid TOML"),
         ("one = 1\n[defaults]\ntwo = 2", "unknown key 'defaults.two'; unknown key 'one'"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from rich.console import Console
+
+from memwal.cli.console import stderr
 from memwal.cli.flags import OneTable, ReadFlags, command
 from memwal.cli.output import Document
 from memwal.config import make_settings
@@ -28,7 +32,16 @@ def read(table: OneTable, *, request: ReadAsked, flags: ReadFlags) -> Document:
         table=found, asked=asked, untested_lance_allowed=flags.allow_untested_lance
     )
     content = job.run_read(options, flags.run_id).to_json()
-    return Document(content=content, show=show.show_explain if request.explain else show.show_rows)
+
+    def show_all(document: Mapping[str, Any], console: Console) -> None:
+        show.show_rows(document, console)
+        if unread := document["tables"][0]["unread_wal_entries"]:
+            entries = "1 WAL entry is" if unread == 1 else f"{unread:,} WAL entries are"
+            stderr().print(
+                f"the rows of {entries} in no generation yet: --with-wal", style="yellow"
+            )
+
+    return Document(content=content, show=show.show_explain if request.explain else show_all)
 
 
 @command()

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from memwal.model import ShardManifest
+from memwal.model import ShardManifest, StoredFile
 
 # A sentinel takes 200 bytes in pylance 14.0.2, the smallest entry with a row 904. This is only for
 # counts made from a listing: when an entry is read, its schema tells what it is.
@@ -216,12 +216,12 @@ def _warn(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Ite
             yield f"position {entry.position} has no end marker; batches may have been cut off"
 
 
-def count_unflushed(manifest: ShardManifest, listed: Iterable[tuple[int, int]]) -> int:
-    """Estimates how many entries hold rows that no generation covers, from (position, bytes).
+def select_above(
+    manifest: ShardManifest, listed: Iterable[tuple[int, StoredFile]]
+) -> list[tuple[int, StoredFile]]:
+    """Those of the listed entries that hold rows above the replay position.
 
-    For status, which opens no entry: an entry as small as a sentinel is counted as one.
+    By the listing alone: an entry as small as a sentinel counts as one.
     """
-    replayed_to = manifest.replay_after_wal_entry_position
-    return sum(
-        1 for position, size in listed if position > replayed_to and size > SENTINEL_BYTES_MAX
-    )
+    above = manifest.replay_after_wal_entry_position
+    return [(p, file) for p, file in listed if p > above and file.size_bytes > SENTINEL_BYTES_MAX]

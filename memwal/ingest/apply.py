@@ -40,7 +40,7 @@ from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import IngestUnit, Track, TrackResult, make_splits, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
-from memwal.model import TableView
+from memwal.model import FRESHNESS_SECONDS, TableView
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.rows.conversions import read_conversions
 from memwal.run.fanout import Fanout
@@ -323,6 +323,8 @@ class Ingester:
             on_progress=pace,
             between=backlog,
             rejects_max=self.options.request.rejects_max,
+            generation_every_seconds=(self.table.resolved.settings.freshness or FRESHNESS_SECONDS)
+            / 2,
         )
 
     def _write_staged(self, found: Round, plan: PlanRecord) -> IngestTableReport:

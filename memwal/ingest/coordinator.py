@@ -3,6 +3,7 @@
 After OpenData RFC 0003. Writes accumulate in the pending delta. A flush takes it and leaves none,
 so that writes go on meanwhile; one flush runs at a time. It begins when a caller waits for it, when
 the oldest pending write is old enough, or when the delta is full; while it is full, writers wait.
+Between flushes the same thread settles what the handler has left open.
 
 Every write gets the next epoch; epochs live in memory only. What a flush handler has returned from
 is durable, so one watermark is enough: the epoch of the newest snapshot. Both change in one step.
@@ -16,6 +17,7 @@ Generic, and without Lance: what is written, and where, is up to the flush handl
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import TIMEOUT_MAX, Condition, Thread
@@ -128,7 +130,14 @@ class WriteCoordinator(
         snapshot: SnapshotT,
         *,
         limits: CoordinatorLimits | None = None,
+        settle: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`settle` is called after each flush, and again after as many seconds as it returned.
+
+        What it raises fails the coordinator as a flush does.
+        """
+        self._settle = settle
+        self._settle_at: float | None = None
         self._made_in = os.getpid()
         self._handler = handler
         self._limits = limits or CoordinatorLimits()
@@ -247,34 +256,42 @@ class WriteCoordinator(
 
     def _run(self) -> None:
         try:
-            while (delta := self._take()) is not None:
-                snapshot = self._handler.flush(delta, self._snapshot.snapshot)
-                with self._changed:
-                    self._publish(snapshot)
+            while self._wait():
+                if (delta := self._take()) is not None:
+                    snapshot = self._handler.flush(delta, self._snapshot.snapshot)
+                    with self._changed:
+                        self._publish(snapshot)
+                left = self._settle()
+                self._settle_at = None if left is None else self._read_clock() + left
         except BaseException as error:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
-    def _take(self) -> DeltaT | None:
-        """Wait until a flush is due, and take what is pending; None at the end."""
+    def _wait(self) -> bool:
+        """Wait until there is something to flush or to settle; False at the end."""
         with self._changed:
             while (wait_seconds := self._find_wait_seconds()) != 0.0:
                 if self._error is not None or (self._is_closed and self._pending is None):
-                    return None
+                    return False
                 self._changed.wait(wait_seconds)
+            return True
+
+    def _take(self) -> DeltaT | None:
+        with self._changed:
             delta, self._pending, self._taken = self._pending, None, self._assigned
             self._changed.notify_all()
             return delta
 
     def _find_wait_seconds(self) -> float | None:
-        """For how long no flush is due; 0 if one is, None if only a call can change that."""
-        if self._error is not None or self._pending is None:
+        """For how long nothing is due; 0 if something is, None if only a call can change that."""
+        if self._error is not None or (self._is_closed and self._pending is None):
             return None
-        if self._is_closed or self._wanted > self._taken or self._is_full():
-            return 0.0
-        interval = self._limits.flush_interval_seconds
-        if interval is None:
-            return None
-        left = self._pending_since_seconds + interval - self._read_clock()
-        return min(max(0.0, left), TIMEOUT_MAX)
+        due_at = [] if self._settle_at is None else [self._settle_at]
+        if self._pending is not None:
+            if self._is_closed or self._wanted > self._taken or self._is_full():
+                return 0.0
+            if (interval := self._limits.flush_interval_seconds) is not None:
+                due_at.append(self._pending_since_seconds + interval)
+        left = min(due_at, default=None)
+        return None if left is None else min(max(0.0, left - self._read_clock()), TIMEOUT_MAX)

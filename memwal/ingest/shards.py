@@ -8,21 +8,25 @@ entry of each shard's WAL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from memwal.clock import SystemClock
 from memwal.errors import Refused
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.values.operations import Kind, Operation, join_operations, make_operations
-from memwal.model import ShardId
+from memwal.model import FRESHNESS_SECONDS, ShardId
+from memwal.ports import Clock
 from memwal.store.shards.writers import OpenShard, ShardWriters, Tip
 
 T = TypeVar("T")
+# Half of the time within which a watch merges, so that the other half is left to it.
+GENERATION_SECONDS = FRESHNESS_SECONDS / 2
 Writer = OpenShard | ResumedShard
 Writers = ShardWriters | ResumingWriters
 Tips = Mapping[ShardId, Tip]
@@ -79,32 +83,47 @@ def route_rows(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HandlerLimits:
-    """Bounds on the handler. `rows_per_entry_max` has to be below pylance's `max_memtable_rows`."""
+    """Bounds on the handler. `rows_per_entry_max` has to be below pylance's `max_memtable_rows`.
+
+    Rows become a generation `generation_every_seconds` after they were put, if not before; with
+    None, when the writer's own limits say so, or at the end.
+    """
 
     shards_open_max: int = 1024
     shards_in_flight_max: int = 16
     rows_per_entry_max: int = 50_000
+    generation_every_seconds: float | None = None
 
 
 class ShardHandler:
     """The coordinator's flush handler for a MemWAL table. Close it after the coordinator."""
 
     def __init__(
-        self, writers: Writers, *, limits: HandlerLimits | None = None, join: bool = True
+        self,
+        writers: Writers,
+        *,
+        limits: HandlerLimits | None = None,
+        join: bool = True,
+        clock: Clock | None = None,
     ) -> None:
         """With `join`, small adjacent operations share a call; without, each is one WAL entry."""
         self._writers = writers
         self._limits = limits or HandlerLimits()
         self._join = join
+        self._clock = clock or SystemClock()
         self._open: dict[ShardId, Writer] = {}
+        self._put_at: dict[ShardId, float] = {}
+        """When the oldest row was put that is in no generation, as far as we know."""
+        self._closed: dict[ShardId, int] = {}
+        """The epochs of the writers that were closed in between."""
         self._pool = ThreadPoolExecutor(
             self._limits.shards_in_flight_max, thread_name_prefix="shard writer"
         )
 
     @property
-    def open_shards(self) -> Mapping[ShardId, Writer]:
-        """The shards that have an open writer."""
-        return dict(self._open)
+    def claimed_shards(self) -> Collection[ShardId]:
+        """The shards that have or had a writer."""
+        return {*self._open, *self._closed}
 
     def flush(self, delta: ShardOperations, snapshot: Tips) -> Tips:
         """Write all shards' parts concurrently; raises the first error once all have ended."""
@@ -122,6 +141,7 @@ class ShardHandler:
 
     def _write(self, place: Place, todo: Sequence[Operation]) -> tuple[ShardId, Tip]:
         writer = self.open(place)
+        self._put_at.setdefault(place.shard_id, self._clock.monotonic_seconds())
         for operation in self._join_small(todo) if self._join else todo:
             if operation.kind is Kind.PUT:
                 writer.put(operation.rows)
@@ -130,7 +150,10 @@ class ShardHandler:
         return place.shard_id, writer.tip
 
     def open(self, place: Place) -> Writer:
-        """The shard's writer, opened on first use. Raises Refused for too many open shards."""
+        """The shard's writer, opened on first use. Raises Refused for too many open shards.
+
+        Raises Fenced where somebody else has claimed the shard since it was closed in between.
+        """
         if place.shard_id not in self._open:
             if len(self._open) >= self._limits.shards_open_max:
                 raise Refused(
@@ -140,9 +163,30 @@ class ShardHandler:
                 )
             values = place.values
             self._open[place.shard_id] = self._writers.open(
-                place.shard_id, values.spec_id, values.entries
+                place.shard_id, values.spec_id, values.entries, self._closed.get(place.shard_id)
             )
         return self._open[place.shard_id]
+
+    def settle(self) -> float | None:
+        """Close the writers whose oldest row is due for a generation; their next row opens them.
+
+        pylance's writers make none in between. Returns after how many seconds the next is due;
+        None where nothing was put. Raises the first error once all have ended.
+        """
+        every, now = self._limits.generation_every_seconds, self._clock.monotonic_seconds()
+        if every is None:
+            return None
+        due = [shard_id for shard_id, at in self._put_at.items() if now - at >= every]
+        closing = {shard_id: self._start(self._open[shard_id].close) for shard_id in due}
+        errors = {shard_id: done.exception() for shard_id, done in closing.items()}
+        for shard_id, error in errors.items():
+            if error is None:
+                self._closed[shard_id] = self._open.pop(shard_id).claim.writer_epoch
+                del self._put_at[shard_id]
+        for error in errors.values():
+            if error is not None:
+                raise error
+        return min((at + every - now for at in self._put_at.values()), default=None)
 
     def _join_small(self, todo: Sequence[Operation]) -> list[Operation]:
         found: list[Operation] = []

@@ -23,7 +23,14 @@ from memwal.ingest.coordinator import CoordinatorLimits, FlushFailed, WriteCoord
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
-from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
+from memwal.ingest.shards import (
+    GENERATION_SECONDS,
+    HandlerLimits,
+    ShardHandler,
+    ShardOperations,
+    Tips,
+    route_rows,
+)
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.target import IngestTable, make_place
 from memwal.ingest.values.numbered_chunks import cut_batches, find_marks
@@ -152,6 +159,7 @@ class Track:
     on_progress: Callable[[ProgressRecord], None] = lambda mark: None
     between: Callable[[], None] = lambda: None
     rejects_max: int | None = None
+    generation_every_seconds: float = GENERATION_SECONDS
     steps: Steps = no_steps
     _marks: deque[_Mark] = field(default_factory=deque, init=False)
     _shown: deque[_Mark] = field(default_factory=deque, init=False)
@@ -175,7 +183,10 @@ class Track:
             self.steps,
         )
         self._opened = writers.opened
-        limits = HandlerLimits(rows_per_entry_max=self.plan.rows_per_entry_max)
+        limits = HandlerLimits(
+            rows_per_entry_max=self.plan.rows_per_entry_max,
+            generation_every_seconds=self.generation_every_seconds,
+        )
         handler = ShardHandler(writers, limits=limits, join=False)
         try:
             self._write_all(handler, began)
@@ -203,7 +214,7 @@ class Track:
         limits = CoordinatorLimits(
             pending_bytes_max=self.limits.pending_bytes_max, flush_interval_seconds=0.0
         )
-        with Coordinator(handler, began.tips, limits=limits) as coordinator:
+        with Coordinator(handler, began.tips, limits=limits, settle=handler.settle) as coordinator:
             try:
                 self._write_chunks(coordinator, began)
             except Usage:
@@ -278,7 +289,7 @@ class Track:
     def _open_left(self, handler: ShardHandler, began: ProgressRecord) -> None:
         """Open shards that an earlier run wrote to but did not close, so that they are flushed."""
         for shard_id in began.tips:
-            if shard_id not in handler.open_shards:
+            if shard_id not in handler.claimed_shards:
                 handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
 
     def _store(self, coordinator: Coordinator) -> None:

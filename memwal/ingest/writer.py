@@ -17,10 +17,18 @@ from memwal.config import check_options
 from memwal.errors import Usage
 from memwal.format.layout import find_shard, parse_shard
 from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator, check_process
-from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
+from memwal.ingest.shards import (
+    GENERATION_SECONDS,
+    HandlerLimits,
+    ShardHandler,
+    ShardOperations,
+    Tips,
+    route_rows,
+)
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
 from memwal.run.stores import open_stores
+from memwal.text import parse_seconds
 
 _DELETED = "_memwal_deleted"
 _WHERE = "the rows"
@@ -47,6 +55,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         missing_as_null: bool = False,
         convert: Iterable[str] = (),
         shard: str | None = None,
+        generation_every: str | float | None = GENERATION_SECONDS,
     ) -> None:
         """Open a table for writing; a shard is claimed when its first row comes.
 
@@ -54,10 +63,15 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         values; without it such rows are refused, unless they delete. `convert` names what goes in
         though it is not exact: round, utc, text. With `shard`, all rows go to that shard.
 
+        Rows become a generation, so that reads and merges see them, `generation_every` ("30s", or
+        seconds) after they were written at the latest: give half of what a watch keeps the table
+        fresh by. With None that happens by pylance's limits, and on `close`.
+
         Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store without
         put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
         holds unmerged rows whose values are not known.
         """
+        every_seconds = _read_interval(generation_every)
         self._made_in = os.getpid()
         stores = open_stores(uri, check_options(storage_options or {}))
         self.uri = stores.uri
@@ -71,9 +85,15 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         stores.prove_store()
         self._rows_max = table.rows_per_entry_max
         self._handler = ShardHandler(
-            table.make_writers(), limits=HandlerLimits(rows_per_entry_max=self._rows_max)
+            table.make_writers(),
+            limits=HandlerLimits(
+                rows_per_entry_max=self._rows_max,
+                generation_every_seconds=every_seconds,
+            ),
         )
-        self._coordinator = Coordinator(self._handler, {}, limits=limits)
+        self._coordinator = Coordinator(
+            self._handler, {}, limits=limits, settle=self._handler.settle
+        )
         self._dropped = finalize(
             self, _close_dropped, self.uri, os.getpid(), self._coordinator, self._handler
         )
@@ -138,6 +158,17 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             self._dropped.detach()
             self._coordinator.__exit__(*error)
             self._handler.abandon()
+
+
+def _read_interval(given: str | float | None) -> float | None:
+    """Seconds from a number or a text. Raises Usage."""
+    try:
+        seconds = parse_seconds(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise Usage(f"generation_every: {error}") from None
+    if seconds is not None and not seconds > 0:
+        raise Usage(f"generation_every: {given!r}: expected more than 0 seconds, or None")
+    return seconds
 
 
 def _close(coordinator: Coordinator, handler: ShardHandler) -> None:

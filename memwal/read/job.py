@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
+from memwal.errors import MemWalError
 from memwal.model import Consistency
 from memwal.read.output import check_file, tell_rows
 from memwal.read.plan.request import (
@@ -28,6 +30,9 @@ from memwal.read.table import (
 from memwal.report import DONE
 from memwal.run.policy_choice import check_stored
 from memwal.run.stores import check_lance_version, open_stores
+from memwal.threads import side_by_side
+
+_READERS_MAX = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,7 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
         if asked.checkpoint is None:  # a checkpoint has the policy of its time, if any
             check_stored(options.table, opened.view.policy_text)
         found = _tell_read(opened) | tell_rows(reader, asked.output, table.tables.memory)
+        found["unread_wal_entries"] = _count_unread(table, opened, asked)
     found |= {"checkpoint": asked.checkpoint, "merged_only": bool(asked.merged_only)}
     table_read = ReadTable(table=options.table.name, outcome=DONE, error=None, **found)
     return ReadDocument(
@@ -77,6 +83,17 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
         run_id=run_id,
         tables=[table_read],
     )
+
+
+def _count_unread(table: ReadableTable, opened: OpenedRead, asked: ReadAsked) -> int | None:
+    """How many WAL entries of the read's shards hold rows that only `--with-wal` reads."""
+    if asked.with_wal or asked.merged_only or asked.checkpoint or asked.version is not None:
+        return None
+    read = {shard.shard_id for shard in opened.plan.shards}
+    manifests = [s.manifest for s in opened.view.shards if s.shard_id in read]
+    with suppress(MemWalError):  # the rows were read all the same
+        return sum(side_by_side(table.wal.count_unflushed, manifests, _READERS_MAX))
+    return None
 
 
 def _tell_read(opened: OpenedRead) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class ReadTable(_TableOfRows):
     """The one table. `rows` is null with `output`; `--explain` has `explain` in their place.
 
     Rows that are older than `expired_before` are left out; it is null where rows do not expire.
+    `unread_wal_entries` hold rows in no generation, which only `--with-wal` reads; null where
+    nobody looked.
     """
 
     checkpoint: str | None
@@ -47,6 +49,7 @@ class ReadTable(_TableOfRows):
     generations: int | None = None
     shards: int | None = None
     pruned_shards: int | None = None
+    unread_wal_entries: int | None = None
     explain: dict[str, Any] | None = None
 
 

@@ -169,6 +169,7 @@ class ReadableTable:
         self._stores = stores
         self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
+        self.wal = stores.wal
         self.generations = Generations(
             objects=stores.objects,
             tables=stores.tables,
@@ -178,10 +179,9 @@ class ReadableTable:
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
-        stores = self._stores
         return StoredWalRows(
-            wal=stores.wal,
-            manifests=stores.shard_manifests,
+            wal=self.wal,
+            manifests=self._stores.shard_manifests,
             field_ids=self.views.field_ids,
         )
 

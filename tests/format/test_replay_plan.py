@@ -12,10 +12,10 @@ from memwal.format.replay import (
     SENTINEL_BYTES_MAX,
     Standing,
     WalEntry,
-    count_unflushed,
     replay,
+    select_above,
 )
-from memwal.model import ShardId, ShardManifest
+from memwal.model import ShardId, ShardManifest, StoredFile
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 
@@ -188,10 +188,14 @@ def test_an_entry_without_an_end_marker_is_pointed_out() -> None:
 
 
 def test_status_counts_what_is_larger_than_a_sentinel() -> None:
-    listed = [(1, 5000), (2, SENTINEL_BYTES_MAX + 1), (3, SENTINEL_BYTES_MAX), (4, 904)]
-    assert count_unflushed(manifest(), listed) == 3
-    assert count_unflushed(manifest(replay_after_wal_entry_position=2), listed) == 1
-    assert count_unflushed(manifest(replay_after_wal_entry_position=4), listed) == 0
+    sizes = [5000, SENTINEL_BYTES_MAX + 1, SENTINEL_BYTES_MAX, 904]
+    listed = [
+        (n, StoredFile(path=str(n), size_bytes=size, modified_at_nanos=0))
+        for n, size in enumerate(sizes, start=1)
+    ]
+    for covered, left in ((0, [1, 2, 4]), (2, [4]), (4, [])):
+        found = select_above(manifest(replay_after_wal_entry_position=covered), listed)
+        assert [position for position, _ in found] == left
 
 
 @given(

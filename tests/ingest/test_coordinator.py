@@ -268,3 +268,38 @@ def test_threads_write_side_by_side() -> None:
         # The epochs tell the order in which things were written.
         order = tuple(n for _, n in sorted(zip(epochs, range(300), strict=True)))
         assert scene.coordinator.snapshot.snapshot == order
+
+
+# ---- in between
+
+
+def test_what_is_left_open_is_settled_after_a_flush_and_again_in_time() -> None:
+    waits: SimpleQueue[float | None] = SimpleQueue()
+    handler = Handler(gated=False)
+    settled: SimpleQueue[int] = SimpleQueue()
+
+    def settle() -> float | None:
+        settled.put(len(handler.flushed))
+        return waits.get()
+
+    with WriteCoordinator[Items, tuple[int, ...]](handler, (), settle=settle) as coordinator:
+        coordinator.write_durable(Items(items=[1]))
+        for wait in (0.0, 0.001, None):
+            assert settled.get(timeout=WAIT_SECONDS_MAX) == 1
+            waits.put(wait)
+        waits.put(None)
+        coordinator.write_durable(Items(items=[2]))
+        assert settled.get(timeout=WAIT_SECONDS_MAX) == 2
+    assert settled.empty()
+
+
+def test_what_cant_be_settled_fails_every_later_write() -> None:
+    def settle() -> float | None:
+        raise StoreUnavailable("away")
+
+    coordinator = WriteCoordinator[Items, tuple[int, ...]](Handler(gated=False), (), settle=settle)
+    assert coordinator.write_durable(Items(items=[1])) == 1
+    coordinator._thread.join(WAIT_SECONDS_MAX)
+    for act in (coordinator.flush, coordinator.shutdown, lambda: coordinator.write(Items())):
+        with pytest.raises(FlushFailed, match="after epoch 1 are not known to be stored: away"):
+            act()

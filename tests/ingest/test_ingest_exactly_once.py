@@ -255,7 +255,7 @@ def write_parts(folder: Path, random: Random, *, equal: bool) -> list[int]:
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("seed", range(many(8, 4)))
 def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> None:
-    random = Random(seed)
+    random, closes = Random(seed), Random(seed)
     wanted = write_parts(tmp_path / "source", random, equal=equal)
     arguments = ["--json", "--rows-per-chunk", random.choice("12")]
     table = make(tmp_path / "t", unsharded=True)
@@ -269,6 +269,8 @@ def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> 
     monkeypatch.setattr(ShardWriters, "open", open_twice)
     for _ in range(40):
         stop_at(monkeypatch, random.randint(3, 12), random.choice([0.0, 1e9, 1e9]))
+        often = closes.choice([60.0, 1e-6])
+        monkeypatch.setattr(memwal.ingest.apply, "FRESHNESS_SECONDS", often)
         if ingest(table, str(tmp_path / "source"), *arguments)["exit_code"] == 0:
             break
     monkeypatch.setattr(ShardWriters, "open", opened)
@@ -278,6 +280,24 @@ def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> 
     [rows] = wal_rows(table).values()
     assert len(rows) == len(wanted) + sum(copied)
     assert list(dict.fromkeys(row[2] for row in rows)) == list(dict.fromkeys(wanted))
+
+
+def test_calls_that_look_alike_are_told_apart_across_closes_in_between(
+    tmp_path, monkeypatch, stalled
+) -> None:
+    """Each is closed into a generation before the next; a run that ends in between goes on."""
+    monkeypatch.setattr(memwal.ingest.apply, "FRESHNESS_SECONDS", 1e-6)
+    source, arguments = tmp_path / "same.parquet", ["--json", "--rows-per-chunk", "1"]
+    pq.write_table(pa.table({"id": [7] * 6, "n": [1] * 6, "note": ["same"] * 6}), source)
+    table = make(tmp_path / "t", unsharded=True)
+    for nth in (16, 200):
+        stop_at(monkeypatch, nth, 1e9)
+        code = ingest(table, str(source), *arguments)["exit_code"]
+        assert (code == 0) is (nth == 200)
+    [rows] = wal_rows(table).values()
+    assert len(rows) == 6
+    [shard] = table.stores.views.table().shards
+    assert shard.manifest.current_generation > 2
 
 
 def test_somebody_elses_writer_in_between(undisturbed, tmp_path, monkeypatch, stalled) -> None:

@@ -16,10 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.errors import Usage
-from memwal.ingest import open_writer
+from memwal.errors import StoreUnavailable, Usage
+from memwal.ingest import FlushFailed, open_writer
+from memwal.ingest.routing import Place, ShardValues
+from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations
+from memwal.ingest.values.operations import Kind, Operation
 from memwal.ingest.values.python_rows import read_rows
+from memwal.model import ShardId
 from memwal.rows.pairs import Lenience
+from memwal.store.shards.writers import Claim, Tip
+from memwal.testing import ManualClock
 from tests.support.forked import in_child
 from tests.support.ingest_tables import MemWalTable, make
 
@@ -110,6 +116,106 @@ def test_dicts_are_written_and_deleted(table: MemWalTable) -> None:
         writer.write(dicts(2, 3))
         writer.write([{"id": 3}], deleted=[True])
     assert keys_of(table) == [2]
+
+
+# ---- generations
+
+
+class FakeShard:
+    """A shard's writer; `broken` ones fail to close."""
+
+    def __init__(self, shard_id: ShardId, epoch: int, broken: bool = False) -> None:
+        self.claim = Claim(
+            shard_id=shard_id, writer_epoch=epoch, start_position=0, first_generation=1
+        )
+        self.tip = Tip(writer_epoch=epoch, position=1, calls=0)
+        self.broken, self.calls = broken, list[str]()
+
+    def put(self, rows: pa.Table) -> None:
+        self.calls.append("put")
+
+    def close(self) -> None:
+        self.calls.append("close")
+        if self.broken:
+            raise StoreUnavailable("away")
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+
+
+def test_a_shard_is_closed_when_its_oldest_row_is_due_and_opened_by_its_next() -> None:
+    clock, opened = ManualClock(), list[tuple[str, int | None]]()
+    shards: dict[str, FakeShard] = {}
+
+    class Writers:
+        def open(self, shard: ShardId, spec: int, entries: object, after: int | None) -> FakeShard:
+            opened.append((shard, after))
+            shards[shard] = FakeShard(shard, 1 + (after or 0), broken=shard == "c")
+            return shards[shard]
+
+    limits = HandlerLimits(generation_every_seconds=30)
+    handler = ShardHandler(Writers(), limits=limits, clock=clock)  # type: ignore[arg-type]
+    rows = pa.table({"id": [1]})
+
+    def put(*names: str) -> None:
+        delta = ShardOperations()
+        for name in names:
+            place = Place(shard_id=ShardId(name), values=ShardValues(spec_id=0))
+            delta.by_place[place] = [Operation(kind=Kind.PUT, rows=rows)]
+        handler.flush(delta, {})
+
+    assert handler.settle() is None
+    put("a")
+    clock.advance(20)
+    put("a", "b")
+    assert handler.settle() == pytest.approx(10)
+    clock.advance(10)
+    first = shards["a"]
+    assert handler.settle() == pytest.approx(20)
+    assert (first.calls, shards["b"].calls) == (["put", "put", "close"], ["put"])
+    put("a")
+    assert opened == [("a", None), ("b", None), ("a", 1)]
+    clock.advance(20)
+    assert handler.settle() == pytest.approx(10)
+    clock.advance(100)
+    assert handler.settle() is None  # where nothing was put, nothing is done
+    put("c")
+    clock.advance(30)
+    with pytest.raises(StoreUnavailable, match="away"):
+        handler.settle()
+    assert handler.claimed_shards == {"a", "b", "c"}
+    handler.abandon()
+    assert shards["c"].calls == ["put", "close", "abandon"]
+
+
+@pytest.mark.integration
+def test_rows_of_a_writer_that_stays_open_are_seen_without_the_wal(table: MemWalTable) -> None:
+    with open_writer(table.uri, generation_every=1e-6) as writer:
+        for key in (2, 3, 4):
+            writer.write_durable(dicts(key))
+        # Before the last one was written, those before it were settled.
+        assert sorted(table.read(with_wal=False)) == [2, 3]
+        assert keys_of(table) == [2, 3, 4]
+    assert sorted(table.read(with_wal=False)) == [2, 3, 4]
+
+
+@pytest.mark.integration
+def test_a_writer_that_was_closed_in_between_takes_no_shard_back(table: MemWalTable) -> None:
+    writer = open_writer(table.uri, generation_every=1e-6)
+    writer.write_durable(dicts(2))
+    with open_writer(table.uri) as other:
+        other.write(dicts(3))
+    with pytest.raises(FlushFailed, match="took over"):
+        writer.write_durable(dicts(4))
+    with pytest.raises(FlushFailed):
+        writer.close()
+    assert keys_of(table) == [2, 3]
+
+
+@pytest.mark.parametrize("wrong", ["soon", 0, "0s", -1, float("nan")])
+def test_an_interval_that_is_none_is_refused_before_anything_is_opened(wrong: object) -> None:
+    with pytest.raises(Usage, match="generation_every"):
+        open_writer("/nowhere", generation_every=wrong)  # type: ignore[arg-type]
 
 
 # ---- forks

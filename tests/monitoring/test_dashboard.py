@@ -55,6 +55,8 @@ def fill(metrics: Metrics) -> None:
             reclaimable_bytes=20 * 1024**3,
             freshness_target_seconds=60.0,
             abandoned_shards=1,
+            unflushed_shards=1,
+            oldest_unflushed_at_nanos=now - 4000 * 10**9,
             lease_held_at_nanos=now - 4000 * 10**9,
             last_backup_at_nanos=now - 3 * 86_400 * 10**9,
             version=9,

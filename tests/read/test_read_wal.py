@@ -15,6 +15,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.support import builders
 from tests.support.builders import Delete, Put, Row, Rows, Table
+from tests.support.command import run_here
 from tests.support.nursery import run_memwal
 from tests.support.wal_tables import abandon, entry_file, inflate
 
@@ -136,17 +137,22 @@ def test_a_wal_that_can_not_be_trusted_fails_the_read(table: Table) -> None:
 
 
 def test_the_command(table: Table) -> None:
-    def rows_of(*arguments: str) -> list[Row]:
-        done = run_memwal("read", table.uri, "--json", *arguments)
-        assert done.returncode == 0, done.stderr
-        found: list[Row] = json.loads(done.stdout)["tables"][0]["rows"]
+    def rows_of(*arguments: str, unread: int | None) -> list[Row]:
+        done = run_here("read", table.uri, "--json", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        (told,) = json.loads(done.stdout)["tables"]
+        assert told["unread_wal_entries"] == unread
+        found: list[Row] = told["rows"]
         return found
 
     truth = {row["k"]: row["n"] for row in table.truth().values()}
-    found = rows_of("--columns", "k,n", "--with-wal")
+    found = rows_of("--columns", "k,n", "--with-wal", unread=None)
     assert {row["k"]: row["n"] for row in found} == truth
     assert len(found) == len(truth)
-    assert {row["k"]: row["n"] for row in rows_of("--columns", "k,n")} != truth
+    assert {row["k"]: row["n"] for row in rows_of("--columns", "k,n", unread=4)} != truth
+    said = run_here("read", table.uri).stderr
+    assert said == "the rows of 4 WAL entries are in no generation yet: --with-wal\n"
+    assert run_here("read", table.uri, "--merged-only").stderr == ""
 
 
 def test_a_table_without_a_key_gives_every_row_of_the_wal(tmp_path: Path) -> None:

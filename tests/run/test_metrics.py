@@ -56,7 +56,8 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
         looked_at_nanos=NOW - SECOND, pending_generations=2, pending_bytes=64,
         oldest_pending_at_nanos=NOW - 90 * SECOND, oldest_unindexed_at_nanos=NOW - 100 * SECOND,
         index_lag_generations={"i": 3}, reclaimable_bytes=0, freshness_target_seconds=60.0,
-        abandoned_shards=1, lease_held_at_nanos=NOW - 7 * SECOND,
+        abandoned_shards=1, unflushed_shards=1, oldest_unflushed_at_nanos=NOW - 8 * SECOND,
+        lease_held_at_nanos=NOW - 7 * SECOND,
         last_backup_at_nanos=NOW - 3 * SECOND,
         version=9,
         cursors=[Cursor(name="mart", version=7, moved_at_nanos=NOW - 50 * SECOND, holder="me")],
@@ -88,6 +89,7 @@ memwal_retries_total 1.0
 memwal_rows_total{job="merge",kind="inserted"} 5.0
 memwal_rows_total{job="merge",kind="updated"} 2.0
 memwal_runs_total{job="merge",outcome="done"} 1.0
+memwal_unflushed_seconds{table="t"} 8.0
 memwal_worker_replacements_total{reason="died"} 1.0
 """
     text = metrics.exposition().decode()

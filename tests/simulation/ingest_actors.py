@@ -107,7 +107,7 @@ class _Writers:
     def manifests(self) -> ShardManifests:
         return self.stores.manifests
 
-    def open(self, shard_id: ShardId, spec_id: int, entries: object) -> _OpenShard:
+    def open(self, shard_id: ShardId, *more: object) -> _OpenShard:
         session = Session(stores=self.stores, jobs=self.jobs, shard=shard_id)
         return _OpenShard(session, session.open())
 

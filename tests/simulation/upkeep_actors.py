@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable, Refused
 from memwal.format import layout
-from memwal.format.replay import count_unflushed
+from memwal.format.replay import select_above
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.rescue.apply import ShardRescuer
@@ -343,11 +343,10 @@ class Upkeep:
         manifests = {s.shard_id: s.manifest for s in view.shards}
 
         def wal(shard: ShardId) -> WalSize:
-            entries = [(position, info.size_bytes) for position, info in listed[shard]]
             return WalSize(
-                wal_entries=len(entries),
-                wal_bytes=sum(size for _, size in entries),
-                unflushed_wal_entries=count_unflushed(manifests[shard], entries),
+                wal_entries=len(listed[shard]),
+                wal_bytes=sum(info.size_bytes for _, info in listed[shard]),
+                unflushed_wal_entries=len(select_above(manifests[shard], listed[shard])),
             )
 
         report = report_status(

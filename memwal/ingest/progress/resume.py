@@ -59,18 +59,28 @@ class ResumingWriters:
     opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
 
     def open(
-        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+        self,
+        shard_id: ShardId,
+        spec_id: int = 0,
+        entries: tuple[tuple[str, bytes], ...] = (),
+        after_epoch: int | None = None,
     ) -> ResumedShard:
-        """Claim the shard, and find out which calls are in its WAL already."""
+        """Claim the shard, and find out which calls are in its WAL already.
+
+        One that was closed in between goes on from its last call.
+        """
         self.steps("claim")
-        inner = self.writers.open(shard_id, spec_id, entries)
+        inner = self.writers.open(shard_id, spec_id, entries, after_epoch)
+        before = self.opened.get(shard_id)
         own = self.records.read_sessions(shard_id)
         begun = self.records.read_calls(shard_id) if own else {}
         self.records.check_latest()  # without its sessions, a finished round looks like a new one
-        tip = self.tips.get(shard_id)
+        tip = self.tips.get(shard_id) if before is None else before.tip
         done = find_written(self.writers.wal, inner.claim, tip, own)
         calls = 0 if tip is None else tip.calls
         opened = ResumedShard(self, inner, done, calls=calls, begun=begun)
+        if before is not None:
+            opened.follow(before)
         self.opened[shard_id] = opened
         return opened
 
@@ -143,6 +153,16 @@ class ResumedShard:
         self._announced = False
         self.counts = ShardCounts(writer_epoch=inner.claim.writer_epoch)
 
+    def follow(self, before: ResumedShard) -> None:
+        """Go on where an earlier writer of this run ended."""
+        self._last = before._last
+        self.counts = replace(before.counts, writer_epoch=self.inner.claim.writer_epoch)
+
+    @property
+    def claim(self) -> Claim:
+        """Our hold on the shard."""
+        return self.inner.claim
+
     @property
     def tip(self) -> Tip:
         """The entry of the last call."""
@@ -162,13 +182,13 @@ class ResumedShard:
         """Flush to a generation and close."""
         self._owner.steps("close")
         self.inner.close()
-        self.counts.generations = self.inner.count_generations()
+        self.counts.generations += self.inner.count_generations()
 
     def abandon(self) -> None:
         """Close the writer after a failure, ignoring errors."""
         self.inner.abandon()
         with suppress(MemWalError):
-            self.counts.generations = self.inner.count_generations()
+            self.counts.generations += self.inner.count_generations()
 
     @property
     def entries_left(self) -> int:

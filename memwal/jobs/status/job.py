@@ -29,6 +29,7 @@ from memwal.jobs.status.report import (
 from memwal.jobs.status.store import Kept, is_covered, read_kept, read_last_backup
 from memwal.jobs.status.until import Until, Waiter, choose_target, describe_missing
 from memwal.model import (
+    FRESHNESS_SECONDS,
     Consistency,
     LeaseClaim,
     ShardFiles,
@@ -196,6 +197,7 @@ def _status(
         backup=backup,
         warnings=[*warn_untouched(view), *stored, *filter(None, [skew]), *kept.warnings],
         lease=describe_lease(look.lease, now),
+        freshness_seconds=table.settings.freshness or FRESHNESS_SECONDS,
         compaction=find_compaction_advice(stores.tables, view.version, table),
         checkpoints=tuple(describe_checkpoint(found, now) for found in kept.checkpoints),
         cursors=tuple(describe_cursor(found, view.version) for found in kept.cursors),

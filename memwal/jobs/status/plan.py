@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from itertools import count
 
 from memwal.errors import Corruption, Usage
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.format.replay import ENTRY_BYTES_MIN, SENTINEL_BYTES_MAX, count_unflushed
+from memwal.format.replay import ENTRY_BYTES_MIN, select_above
 from memwal.indexes import covering_indexes
 from memwal.model import (
     FlushedGeneration,
@@ -101,7 +102,8 @@ def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, .
 class WalSize:
     """A shard's WAL as a listing shows it; its numbers are None if it was not listed.
 
-    `abandoned` means that it has unflushed rows and no writer has put anything for long.
+    The first of its entries that are in no generation was put at `unflushed_at_nanos`. `abandoned`
+    means that it has such entries and no writer has put anything for long.
     `manifests` counts the objects that are its manifests. `wal_problem` tells of an entry that is
     missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
     wait for garbage.
@@ -110,6 +112,7 @@ class WalSize:
     wal_entries: int | None = None
     wal_bytes: int | None = None
     unflushed_wal_entries: int | None = None
+    unflushed_at_nanos: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
     manifests: int | None = None
@@ -126,30 +129,38 @@ def measure_wal(
 ) -> WalSize:
     """Measure a shard's WAL by its listing.
 
-    `is_covered` tells whether a generation has an entry, and may raise Corruption. It is called for
-    the last row of a shard that has been silent for a while, to avoid a false alarm: pylance
-    understates the replay position at times (see `format.replay`).
+    `is_covered` tells whether a generation has an entry, and may raise Corruption: pylance
+    understates the replay position at times (see `format.replay`), so generations may have some of
+    the entries above it. As a rule it is called for the first of these alone, and for the last one
+    of a shard that has been silent for a while.
     """
     if files is None:
         return WalSize()
     listed = files.wal
-    unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
     silent = min(_SETTLED_NANOS / 1e9, limits.abandoned_after_seconds)
     problem = _find_problem(manifest, listed, now_nanos)
-    if unflushed and idle is not None and idle >= silent:
-        last = max((p for p in listed if p[1].size_bytes > SENTINEL_BYTES_MAX), default=None)
+
+    def waits(entry: tuple[int, StoredFile]) -> bool:
+        nonlocal problem
         try:
-            covered = last is None or is_covered(*last)
+            return not is_covered(*entry)
         except Corruption:
-            covered, problem = False, problem or f"position {last and last[0]} can't be read"
-        if covered:
-            unflushed = 0
+            if now_nanos - entry[1].modified_at_nanos > _SETTLED_NANOS:
+                problem = problem or f"position {entry[0]} can't be read"
+            return True
+
+    unflushed = select_above(manifest, listed)
+    if unflushed and idle is not None and idle >= silent and not waits(unflushed[-1]):
+        unflushed = []
+    if unflushed and not waits(unflushed[0]):
+        unflushed = unflushed[bisect_left(unflushed, True, lo=1, key=waits) :]
     return WalSize(
         wal_entries=len(listed),
         wal_bytes=sum(info.size_bytes for _, info in listed),
-        unflushed_wal_entries=unflushed,
+        unflushed_wal_entries=len(unflushed),
+        unflushed_at_nanos=unflushed[0][1].modified_at_nanos if unflushed else None,
         idle_seconds=None if idle is None else round(idle, 1),
         abandoned=bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds,
         manifests=files.manifests,
@@ -218,7 +229,7 @@ def take_state(view: TableView, now_nanos: int, wals: Iterable[WalSize] = ()) ->
     known = [time for time in times if time is not None]
     wals = list(wals)
     abandoned = [None if wal.wal_entries is None else int(wal.abandoned) for wal in wals]
-    silent = (wal.idle_seconds or 0.0 for wal in wals if wal.unflushed_wal_entries)
+    waiting = [wal.unflushed_at_nanos for wal in wals if wal.unflushed_at_nanos is not None]
     reclaimable = [g.in_memory_bytes for g in find_reclaimable(view)]
     reclaimable += [size for wal in wals for size in wal.former]
     return TableState(
@@ -233,7 +244,8 @@ def take_state(view: TableView, now_nanos: int, wals: Iterable[WalSize] = ()) ->
         reclaimable_generations=len(reclaimable),
         reclaimable_bytes=sum_known(reclaimable),
         abandoned_shards=sum_known(abandoned),
-        unflushed_seconds=None if None in abandoned else max(silent, default=0.0),
+        unflushed_shards=None if None in abandoned else len(waiting),
+        oldest_unflushed_at_nanos=min(waiting, default=None),
     )
 
 

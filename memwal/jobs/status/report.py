@@ -24,6 +24,7 @@ from memwal.jobs.status.plan import (
     take_state,
 )
 from memwal.model import (
+    FRESHNESS_SECONDS,
     BrokenShard,
     Consistency,
     Cursor,
@@ -100,7 +101,8 @@ class ShardStatusReport(Part):
     `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.progress`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `manifests` counts those that are stored, stoppers of collected ones included.
-    `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
+    `unflushed_wal_entries` hold rows that are in no generation, the oldest put `unflushed_seconds`
+    ago; `idle_seconds` since the newest WAL entry.
     `wal_problem` tells of a WAL entry that is missing or torn, as far as a listing shows it.
     `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
     """
@@ -122,6 +124,7 @@ class ShardStatusReport(Part):
     wal_entries: int | None = None
     wal_bytes: int | None = None
     unflushed_wal_entries: int | None = None
+    unflushed_seconds: float | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
     wal_problem: str | None = None
@@ -189,8 +192,9 @@ class StatusTableReport(TableReport):
 
     `pending_generations` to `unflushed_seconds` are of the whole table, and None where they are not
     known of every shard; `failed_conditions` are judged by these. An index of which nothing is
-    recorded is behind by all that is merged. `unflushed_seconds` is for how long the most silent
-    shard with rows in no generation has got no WAL entry; 0 where no shard has such rows.
+    recorded is behind by all that is merged. `unflushed_seconds` is the age of the oldest
+    acknowledged row that is in no generation, 0 where there is none, and more than
+    `freshness_seconds` where no watch can keep that.
 
     `backup` is None where the configuration names no place for backups, and `backup_age_seconds`
     also where none was made or could be read.
@@ -219,6 +223,7 @@ class StatusTableReport(TableReport):
     reclaimable_bytes: int | None = None
     abandoned_shards: int | None = None
     unflushed_seconds: float | None = None
+    freshness_seconds: float = FRESHNESS_SECONDS
     backup_age_seconds: float | None = None
     attention: tuple[AttentionReport, ...] = ()
     failed_conditions: tuple[FailedConditionReport, ...] = ()
@@ -281,7 +286,9 @@ def report_status(
     stuck = find_stuck_shards(view, records)
     wals = {shard.shard_id: wal(shard.shard_id) for shard in view.shards}
     shards = tuple(
-        _report_shard(view, s, wals[s.shard_id], due.get(s.shard_id, ()), stuck.get(s.shard_id))
+        _report_shard(
+            view, s, wals[s.shard_id], now_nanos, due.get(s.shard_id, ()), stuck.get(s.shard_id)
+        )
         for s in view.shards
     )
     lease: LeaseReport | None = more.get("lease")
@@ -396,9 +403,14 @@ def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Ite
 
 
 def _report_shard(
-    view: TableView, shard: ShardView, wal: WalSize, due: tuple[str, ...], stuck: str | None
+    view: TableView,
+    shard: ShardView,
+    wal: WalSize,
+    now_nanos: int,
+    due: tuple[str, ...],
+    stuck: str | None,
 ) -> ShardStatusReport:
-    manifest, pending = shard.manifest, shard.pending
+    manifest, pending, put = shard.manifest, shard.pending, wal.unflushed_at_nanos
     return ShardStatusReport(
         outcome=DONE,
         shard_id=shard.shard_id,
@@ -419,6 +431,7 @@ def _report_shard(
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
         **{name: getattr(wal, name) for name in _WAL},
+        unflushed_seconds=None if put is None else max(0.0, round((now_nanos - put) / 1e9, 1)),
         stuck=stuck,
         due_reasons=due,
     )
@@ -490,6 +503,10 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
     if found := silent or abandoned:
         age = format_age(max(s.idle_seconds or 0.0 for s in found))
         yield f"{count_of(len(found), 'shard')} with unflushed rows, silent for {age}", _RESCUE
+    elif found := find_unflushed(report):
+        age = format_age(max(s.unflushed_seconds or 0.0 for s in found))
+        where = count_of(len(found), "shard")
+        yield f"rows in the WAL only, of {where}, for {age}: close or reopen the writer", None
     if report.until is not None and not report.until.reached:
         yield f"not {report.until.step} in time", None
     for failed in report.failed_conditions:
@@ -505,6 +522,12 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
         yield report.compaction.reason, "compaction {}"
     if (others := len(report.warnings) - warned) > 0:
         yield count_of(others, "warning"), None
+
+
+def find_unflushed(report: StatusTableReport) -> list[ShardStatusReport]:
+    """The shards whose rows have been in no generation for longer than the table's freshness."""
+    most = report.freshness_seconds
+    return [s for s in report.shards if (s.unflushed_seconds or 0.0) > most]
 
 
 def _is_silent(idle_seconds: float | None) -> bool:

@@ -33,7 +33,7 @@ _COUNTS = (
     *("pending_generations", "pending_bytes", "index_lag_generations"),
     *("reclaimable_bytes", "abandoned_shards"),
 )
-_NOT_TOLD = ("unflushed_seconds", "backup_age_seconds")
+_AGES = ("oldest_pending_seconds", "oldest_unindexed_seconds", "unflushed_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def report_watch(address: str, conditions: Sequence[Condition] = ()) -> JobRepor
     Raises Usage for an address where no watch can be, and StoreUnavailable.
     """
     for condition in conditions:
-        if condition.word in _NOT_TOLD:
+        if condition.word == "backup_age_seconds":
             raise Usage(f"--fail-if {condition.text}: a watch's metrics don't tell that")
     tables = [judge_conditions(t, conditions) for t in read_tables(_read_metrics(address))]
     return sum_up_conditions(job_report("status", tables, otherwise=DONE))
@@ -119,6 +119,7 @@ def _read_table(table: str, found: Mapping[str, Sample]) -> StatusTableReport:
         outcome=DONE,
         **counts,
         oldest_pending_seconds=values.get("oldest_pending_seconds"),
+        unflushed_seconds=values.get("unflushed_seconds"),
         attention=tuple(AttentionReport(what=what) for what in (*told, *_find(values))),
     )
 
@@ -126,7 +127,7 @@ def _read_table(table: str, found: Mapping[str, Sample]) -> StatusTableReport:
 def _find(values: Mapping[str, float]) -> Iterator[str]:
     if values.get("last_look_timestamp_seconds") == 0:
         yield "not looked at yet"
-    lag = max(values.get(f"oldest_{what}_seconds", 0.0) for what in ("pending", "unindexed"))
+    lag = max(values.get(name, 0.0) for name in _AGES)
     if lag > (target := values.get("freshness_target_seconds", math.inf)):
         yield f"late: {format_age(lag)} behind, of {format_age(target)}"
     if (held := values.get("lease_held_seconds")) is not None:

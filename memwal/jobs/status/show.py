@@ -20,12 +20,21 @@ from memwal.grid import (
     style_outcome,
     words,
 )
-from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
+from memwal.jobs.status.report import (
+    IndexStatusReport,
+    ShardStatusReport,
+    StatusTableReport,
+    find_unflushed,
+)
 from memwal.report import HELD, LastBackupReport, TableReport
 from memwal.text import count_of, format_age, name_some, one_line
 
 SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
+_FLUSH = (
+    "no merge sees them until the writer makes a generation: close or reopen it (`open_writer` "
+    "does so by itself: generation_every), or `memwal rescue` if it is gone"
+)
 _WIDTH = 80
 
 # What fits into the 80 columns of a terminal beside a shard's name.
@@ -230,8 +239,16 @@ def _format_backup(backup: LastBackupReport, age_seconds: float | None) -> str:
 
 
 def _list_due(report: StatusTableReport) -> Iterator[Text]:
-    """Say whether a merge is due, with up to `_DUE_LINES_MAX` reasons."""
-    if not report.due:
+    """Say whether a merge is due, with up to `_DUE_LINES_MAX` reasons, and what none would see."""
+    waiting = [
+        f"in the WAL only for {format_age(s.unflushed_seconds)}: rows of shard {s.shard_id}"
+        for s in find_unflushed(report)
+    ]
+    for line in name_some(waiting, _DUE_LINES_MAX, "shards"):
+        yield Text(f"  {line}", style="yellow")
+    if waiting:
+        yield Text(f"  {_FLUSH}", style="yellow")
+    elif not report.due:
         yield Text("  not due", style="dim")
         return
     for reason in name_some(report.due_reasons, _DUE_LINES_MAX, "more"):

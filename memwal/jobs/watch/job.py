@@ -21,9 +21,10 @@ from memwal.jobs.watch.metrics import WatchMetrics, serve_probes
 from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
 from memwal.jobs.watch.ports import Events, Watched
 from memwal.jobs.watch.report import WatchReport
-from memwal.jobs.watch.request import FRESHNESS_SECONDS, WatchRequest
+from memwal.jobs.watch.request import WatchRequest
 from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
+from memwal.model import FRESHNESS_SECONDS
 from memwal.ports import Clock
 from memwal.report import DONE
 from memwal.run.engines.choice import choose_engine

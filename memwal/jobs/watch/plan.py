@@ -17,6 +17,7 @@ from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, find_due_shards, take_state
 from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableState, TableView
+from memwal.text import name_some
 
 Generation = tuple[ShardId, int]
 
@@ -27,6 +28,7 @@ _LOOKS_A_TARGET = 4
 # Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
+_NAMED_MAX = 3
 # A store that has answered no look for so long may be silent; one look in so many is its share.
 _SILENT_SECONDS = 5.0
 _SILENT_SHARE = 4
@@ -39,9 +41,10 @@ class TableLook:
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
     listed; some are left out that were through at the first look. `changed` tells whether anything
     differs from the look before. `requests` counts this look's requests to the store, by operation.
-    `abandoned_shards` is the number of shards with rows that no writer will flush, as counted
-    lately; None where no look could tell. So is `last_backup_at_nanos`: 0 where there should be
-    backups and none is known. `cursors` are as they were some minutes ago at most.
+    `abandoned_shards` is the number of shards with rows that no writer will flush, and
+    `unflushed_at_nanos` says for each shard with rows in no generation when the oldest was put, as
+    of a moment ago; None where no look could tell. So is `last_backup_at_nanos`: 0 where there
+    should be backups and none is known. `cursors` are as they were some minutes ago at most.
     """
 
     view: TableView
@@ -49,6 +52,7 @@ class TableLook:
     changed: bool
     requests: Mapping[str, int]
     abandoned_shards: int | None = None
+    unflushed_at_nanos: Mapping[ShardId, int] | None = None
     last_backup_at_nanos: int | None = None
     cursors: Sequence[Cursor] = ()
 
@@ -70,6 +74,8 @@ class Round:
 MERGE, INDEX_CATCHUP = "merge", "index-catchup"
 COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
 FRESHENING = (MERGE, INDEX_CATCHUP)
+FLUSHED = "flushed"
+"""The stage that a writer has to bring about: its rows are in a generation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,9 +116,11 @@ class Target:
 class Lag:
     """How far a table was behind its writers at a look: its state, and what rounds are planned by.
 
-    `mergeable` has the shards that a merge would take, each with the time its oldest pending
-    generation was flushed; `unindexed` has, for each index that is behind, the flush time of the
-    oldest merged generation that it lacks. `flushed` has the times of all these generations.
+    Of each pending generation, `put` has the time of its oldest row, as seen in the WAL before, or
+    else that of its flush. `mergeable` has the shards that a merge would take, each with the first
+    such time; `unindexed` has, for each index that is behind, the flush time of the oldest merged
+    generation that it lacks. `flushed` has the times of all these generations. `unflushed` has the
+    shards with rows in no generation, which no round can help, each with the time of the oldest.
     `problems` are what keeps shards from being merged, with those of the whole table under an empty
     name. `progress` changes with anything that a round achieves.
     """
@@ -126,6 +134,8 @@ class Lag:
     unindexed: Mapping[str, float]
     problems: Mapping[str, MemWalError]
     flushed: Mapping[Generation, float]
+    put: Mapping[Generation, float]
+    unflushed: Mapping[ShardId, float]
     progress: object
 
     def pending_seconds(self, now: float) -> float | None:
@@ -146,18 +156,40 @@ class Lag:
         return min(work, default=None)
 
     def find_worst(self, now: float) -> tuple[float, str]:
-        """How far the table is behind its writers, and in which stage: merged or indexed."""
-        stages = (self.pending_seconds(now), "merged"), (self.unindexed_seconds(now), "indexed")
-        return max((seconds or 0.0, stage) for seconds, stage in stages)
+        """How far the table is behind its writers, and in which stage: flushed, merged, indexed."""
+        stages = (FLUSHED, self.unflushed), ("merged", self.put), ("indexed", self.unindexed)
+        return max((now - min(at.values(), default=now), stage) for stage, at in stages)
+
+    def describe_unflushed(self, now: float) -> str:
+        """What makes generations of the rows that wait in WALs for too long."""
+        most = self.state.freshness_target_seconds or 0.0
+        late = [shard for shard, at in self.unflushed.items() if now - at > most]
+        return (
+            f"rows of shard {', '.join(name_some(sorted(late), _NAMED_MAX, 'shards'))} are in the "
+            "WAL only, where no merge sees them: close or reopen the writer (`open_writer` does so "
+            f"by itself: generation_every), or `memwal rescue {self.table}` if it is gone"
+        )
 
 
 def assess(
-    table: str, look: TableLook, target: Target, before: Lag | None, *, now: float, now_nanos: int
+    table: str,
+    look: TableLook,
+    target: Target,
+    before: Lag | None,
+    *,
+    indexed_version: int = 0,
+    now: float,
+    now_nanos: int,
 ) -> Lag:
-    """How far a table is behind, by a look at it. `before` is the lag that was found last."""
+    """How far a table is behind, by a look at it. `before` is the lag that was found last.
+
+    `indexed_version` is the one that the last index catch-up came to: without a MemWAL, nothing
+    else in the manifest tells cheaply whether indexes lack rows.
+    """
     view = look.view
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
+    put: dict[Generation, float] = {}
 
     def date_flushes(generations: Iterable[Generation], *, recorded: bool = True) -> float:
         for generation in generations:
@@ -170,16 +202,34 @@ def assess(
             flushed[generation] = min(flushed.get(generation, at), at)
         return min(flushed[generation] for generation in generations)
 
-    oldest = {
-        shard.shard_id: date_flushes([(shard.shard_id, g.generation) for g in shard.pending])
-        for shard in view.shards
-        if shard.pending
+    def date_rows(generations: Sequence[Generation]) -> float:
+        for generation in generations:
+            at = flushed[generation]
+            if before is not None:
+                waited = {} if generation in known else before.unflushed
+                at = min(at, before.put.get(generation, at), waited.get(generation[0], at))
+            put[generation] = at
+        return min(put[generation] for generation in generations)
+
+    pending = {
+        s.shard_id: [(s.shard_id, g.generation) for g in s.pending]
+        for s in view.shards
+        if s.pending
     }
+    oldest_pending = min(map(date_flushes, pending.values()), default=None)
+    rows = {shard_id: date_rows(generations) for shard_id, generations in pending.items()}
     unindexed = {
         name: date_flushes(lacking, recorded=bool(view.mem_wal.index_catchup.get(name)))
         for name, lacking in _find_lacking(view)
         if lacking
     }
+    if not view.has_mem_wal and view.version > indexed_version:
+        # Nobody knows since when, at the first look.
+        committed = (
+            now if before is None else now - (now_nanos - view.manifest.timestamp_nanos) / 1e9
+        )
+        since = {} if before is None else before.unindexed
+        unindexed = {name: since.get(name, min(now, committed)) for name in _list_indexes(view)}
     work, problems = _find_work(view)
     dated = replace(
         view,
@@ -192,7 +242,7 @@ def assess(
     def date(at: float | None) -> int | None:
         return None if at is None else now_nanos - int((now - at) * 1e9)
 
-    oldest_pending = min(oldest.values(), default=None)
+    waiting = look.unflushed_at_nanos
     return Lag(
         table=table,
         state=replace(
@@ -200,18 +250,24 @@ def assess(
             oldest_pending_at_nanos=date(oldest_pending),
             oldest_unindexed_at_nanos=date(min(unindexed.values(), default=None)),
             abandoned_shards=look.abandoned_shards,
+            unflushed_shards=None if waiting is None else len(waiting),
+            oldest_unflushed_at_nanos=min(waiting.values(), default=None) if waiting else None,
             freshness_target_seconds=target.freshness_seconds,
             last_backup_at_nanos=look.last_backup_at_nanos,
             cursors=look.cursors,
         ),
         oldest_pending=oldest_pending,
-        mergeable={shard.shard_id: oldest[shard.shard_id] for shard in work},
+        mergeable={shard.shard_id: rows[shard.shard_id] for shard in work},
         mergeable_bytes=sum(g.in_memory_bytes or 0 for shard in work for g in shard.pending),
         due={shard.shard_id: due[shard.shard_id] for shard in work if shard.shard_id in due},
         unindexed=unindexed,
         problems=problems,
         flushed=flushed,
-        progress=(view.mem_wal.merged, view.mem_wal.index_catchup),
+        put=put,
+        unflushed={
+            shard: now - max(0.0, (now_nanos - at) / 1e9) for shard, at in (waiting or {}).items()
+        },
+        progress=(view.mem_wal.merged, view.mem_wal.index_catchup, indexed_version),
     )
 
 
@@ -305,10 +361,10 @@ def find_need(
     if index_aged or (merge_aged and lag.state.index_lag_generations):
         jobs.append(INDEX_CATCHUP)
     aged = [
-        f"the oldest {what} generation is {now - at:.0f} s old, of {target.freshness_seconds:g} s"
+        f"the oldest {what} is {now - at:.0f} s old, of {target.freshness_seconds:g} s"
         for what, at, is_aged in (
-            ("pending", pending, merge_aged),
-            ("unindexed", unindexed, index_aged),
+            ("pending row", pending, merge_aged),
+            ("unindexed generation", unindexed, index_aged),
         )
         if is_aged
     ]

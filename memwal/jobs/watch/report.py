@@ -21,7 +21,7 @@ _LOOKED = (
 class WatchReport(JobReport):
     """What a watch did in all, its tables by their last rounds.
 
-    `lag_seconds_max` is the worst lag that a look found, in the stage merged or indexed.
+    `lag_seconds_max` is the worst lag that a look found, in the stage flushed, merged or indexed.
     """
 
     watched: int = 0
@@ -54,6 +54,7 @@ def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
         "index_lag_generations": dict(lag.state.index_lag_generations),
         "oldest_pending_seconds": _round(lag.pending_seconds(now)),
         "oldest_unindexed_seconds": _round(lag.unindexed_seconds(now)),
+        "unflushed_seconds": lag.state.unflushed_seconds,
         "needs": list(need.jobs) if need else [],
         "reasons": list(need.reasons) if need else [],
     }

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from memwal.options import Option
 
-FRESHNESS_SECONDS = 60.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class WatchRequest:

@@ -33,6 +33,8 @@ METRICS = (
            "Age of the oldest generation that the base table lacks; 0 where there is none."),
     Metric("gauge", "memwal_oldest_unindexed_seconds", ("table",), "s",
            "Age of the oldest merged generation that an index lacks; 0 where there is none."),
+    Metric("gauge", "memwal_unflushed_seconds", ("table",), "s",
+           "Age of the oldest acknowledged row that is in no generation; 0 where there is none."),
     Metric("gauge", "memwal_index_lag_generations", ("table", "index"), "",
            "How many generations the index is behind the merges, at its worst shard."),
     Metric("gauge", "memwal_reclaimable_bytes", ("table",), "By",

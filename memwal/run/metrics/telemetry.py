@@ -194,6 +194,11 @@ def _age_of_pending(s: TableState, now_nanos: int) -> Values:
     return [({}, 0.0 if nothing else _age(s.oldest_pending_at_nanos, now_nanos))]
 
 
+def _age_of_unflushed(s: TableState, now_nanos: int) -> Values:
+    nothing = s.unflushed_shards == 0
+    return [({}, 0.0 if nothing else _age(s.oldest_unflushed_at_nanos, now_nanos))]
+
+
 def _age_of_unindexed(s: TableState, now_nanos: int) -> Values:
     nothing = s.pending_generations is not None and not any(s.index_lag_generations.values())
     return [({}, 0.0 if nothing else _age(s.oldest_unindexed_at_nanos, now_nanos))]
@@ -207,6 +212,7 @@ def _failures(s: TableState, now_nanos: int) -> Values:
 _GAUGES: Mapping[str, Callable[[TableState, int], Values]] = {
     "memwal_oldest_pending_seconds": _age_of_pending,
     "memwal_oldest_unindexed_seconds": _age_of_unindexed,
+    "memwal_unflushed_seconds": _age_of_unflushed,
     "memwal_index_lag_generations": lambda s, now: [
         ({"index": _label(name)}, lag) for name, lag in s.index_lag_generations.items()
     ],

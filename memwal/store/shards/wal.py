@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.format.replay import WalEntry, is_flushed
+from memwal.format.replay import WalEntry, is_flushed, select_above
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.listing import wal_entries
@@ -220,6 +220,15 @@ class WalEntries:
                 break
             listed = self.list_entries(manifest.shard_id)
         return listed
+
+    def count_unflushed(self, manifest: ShardManifest) -> int:
+        """About how many entries hold rows in no generation: by a listing, and the last one."""
+        above = select_above(manifest, self.list_entries(manifest.shard_id))
+        if above and is_flushed(
+            manifest, self.head(above[-1][1].path, above[-1][1].size_bytes).generation
+        ):
+            return 0
+        return len(above)
 
     def find_unflushed(self, manifest: ShardManifest) -> int | None:
         """The first position whose rows are in no generation, or that can't be read."""

@@ -129,24 +129,31 @@ class ShardWriters:
         self._uri = objects.uri
         self._tables = tables
         self._settings = {**(settings or {}), **_DURABLE}
-        self._opened = 0
+        self._opened: set[ShardId] = set()
         self.manifests = ShardManifests(objects)
         self.wal = WalEntries(objects)
         self._field_ids = FieldIds(tables, TableManifests(objects), self.manifests)
 
     def open(
-        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+        self,
+        shard_id: ShardId,
+        spec_id: int = 0,
+        entries: tuple[tuple[str, bytes], ...] = (),
+        after_epoch: int | None = None,
     ) -> OpenShard:
         """Claim a shard for writing; one that does not exist is made, with these values.
 
-        Raises Refused for a SEALED shard, and one below progress that isn't its own; Corruption for
-        one that has files and no manifest, which a first one would hide for good; Unsupported
-        where the writer would drop what a newer Lance has stored; LostRace when another writer
-        claimed it meanwhile, StoreUnavailable.
+        With `after_epoch`, that of a writer of ours that was closed, the claim has to be the next.
+        Raises Fenced where it is not; Refused for a SEALED shard, and one below progress that isn't
+        its own; Corruption for one that has files and no manifest, which a first one would hide for
+        good; Unsupported where the writer would drop what a newer Lance has stored; LostRace when
+        another writer claimed it meanwhile, StoreUnavailable.
         """
         latest = self.manifests.latest(shard_id)
         if latest is None and self._has_files(shard_id):
             latest = self._find_manifest(shard_id)  # made since, or lost
+        if latest is not None and after_epoch not in (None, latest.writer_epoch):
+            raise self._explain_fencing(shard_id, after_epoch or 0)
         check_claim(shard_id, latest, self._merged)
         before = latest or self._create(shard_id, spec_id, entries)
         if before.status is ShardStatus.SEALED:
@@ -155,7 +162,7 @@ class ShardWriters:
             )
         self._check_known(before)
         try:
-            writer = self._tables.shard_writer(shard_id, **self._choose_settings())
+            writer = self._tables.shard_writer(shard_id, **self._choose_settings(shard_id))
         except BaseException as error:
             raise self._translate(shard_id, error) from None
         try:
@@ -178,14 +185,14 @@ class ShardWriters:
         except (Refused, Unsupported) as error:
             raise error.at(self._uri) from None
 
-    def _choose_settings(self) -> dict[str, Any]:
-        """What a further writer starts from.
+    def _choose_settings(self, shard_id: ShardId) -> dict[str, Any]:
+        """What the writer of a shard starts from.
 
         A call waits for its writer's next tick, 100 ms apart by default, and nothing comes in
         between that could share its entry. A tick costs time as well, so many writers tick slower.
         """
-        interval_ms = 1 + self._opened // _WRITERS_PER_TICK_MS
-        self._opened += 1
+        self._opened.add(shard_id)
+        interval_ms = 1 + (len(self._opened) - 1) // _WRITERS_PER_TICK_MS
         return {"max_wal_flush_interval_ms": interval_ms, **self._settings}
 
     def _create(

@@ -64,6 +64,9 @@ def test_each_need_names_its_command() -> None:
         "1 shard with unflushed rows, silent for 10.0 m -> memwal rescue orders --dry-run": {
             "shards": (shard(unflushed_wal_entries=1, idle_seconds=600.0),),
         },
+        "rows in the WAL only, of 1 shard, for 1.0 m: close or reopen the writer": {
+            "shards": (shard(unflushed_wal_entries=1, unflushed_seconds=60.1),),
+        },
         "--fail-if 'pending_bytes > 1KB' -> memwal merge orders": {
             "failed_conditions": (FailedConditionReport(condition="pending_bytes > 1KB", value=9),),
         },
@@ -78,7 +81,7 @@ def test_each_need_names_its_command() -> None:
         },
         "1 warning": {"warnings": ("skew",)},
         "OK": {
-            "shards": (shard(unflushed_wal_entries=1, idle_seconds=599.0),),
+            "shards": (shard(unflushed_wal_entries=1, unflushed_seconds=60, idle_seconds=599.0),),
             "index_lag_generations": 3,
         },
     }.items():  # fmt: skip

@@ -19,7 +19,10 @@ from tests.support.views import make_generation, make_shard, make_state, make_ve
 
 A, B = ShardId("a"), ShardId("b")
 NOW = 1_000 * 10**9
-WALS = [WalSize(wal_entries=1, abandoned=True), WalSize(wal_entries=0)]
+WALS = [
+    WalSize(wal_entries=1, abandoned=True, unflushed_at_nanos=NOW - 7 * 10**9),
+    WalSize(wal_entries=0),
+]
 
 
 # ---- reading them
@@ -91,6 +94,7 @@ def test_measures_are_of_all_shards() -> None:
     assert (found["pending_generations"], found["pending_bytes"]) == (3, 152)
     assert (found["oldest_pending_seconds"], found["abandoned_shards"]) == (90, 1)
     assert (found["index_lag_generations"], found["reclaimable_bytes"]) == (1, 5)
+    assert found["unflushed_seconds"] == 7
     # Of an index of which nothing is recorded, nothing is known to be in it.
     view = replace(view, manifest=make_version(state, "one", "three"))
     assert known(view, WALS)["index_lag_generations"] == 2
@@ -102,7 +106,8 @@ def test_what_is_not_known_of_every_shard_is_not_known() -> None:
     assert (found["pending_generations"], found["pending_bytes"]) == (2, None)
     assert found["oldest_pending_seconds"] is None
     # A WAL that was not listed may be abandoned.
-    assert known(make_view(one), [WalSize()])["abandoned_shards"] is None
+    for word in ("abandoned_shards", "unflushed_seconds"):
+        assert known(make_view(one), [WalSize()])[word] is None
     torn = (BrokenShard(shard_id="c", error=Corruption("MW-M01", "torn")),)
     found = known(make_view(one, broken=torn), WALS[:1])
     assert found.keys() == {"index_lag_generations"}

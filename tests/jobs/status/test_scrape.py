@@ -123,7 +123,6 @@ def test_other_addresses_are_refused(address: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["backup-age > 2d", "unflushed_seconds > 5m"])
-def test_what_metrics_do_not_tell_is_no_condition(text: str) -> None:
+def test_what_metrics_do_not_tell_is_no_condition() -> None:
     with pytest.raises(Usage, match="metrics don't tell"):
-        report_watch("localhost:1", [parse_condition(text)])
+        report_watch("localhost:1", [parse_condition("backup-age > 2d")])

@@ -361,12 +361,20 @@ def test_what_is_no_table_says_so_at_every_look(tmp_path: Path) -> None:
     table = make_table(str(tmp_path / "t"))
     looks.look(resolve(table.uri))
     rmtree(tmp_path / "t" / "_versions")
-    with pytest.raises(NotATable, match="no _versions"):
+    with pytest.raises(NotATable, match="not a Lance table"):
         looks.look(resolve(table.uri))
-    plain = lance.write_dataset(pa.table({"k": [1]}), tmp_path / "plain")
+
+
+def test_a_plain_table_is_one_and_one_that_lost_its_mem_wal_is_not(tmp_path: Path) -> None:
+    looks = StoredLooks()
+    rows = pa.table({"k": [1]})
+    plain = lance.write_dataset(rows, tmp_path / "plain")
+    assert not looks.look(resolve(plain.uri)).view.has_mem_wal
+    table = make_table(str(tmp_path / "t"))
+    lance.write_dataset(rows, table.uri, mode="overwrite")
     for _ in range(2):
-        with pytest.raises(NotATable, match="no MemWAL index"):
-            looks.look(resolve(plain.uri))
+        with pytest.raises(NotATable, match="but _mem_wal/ has"):
+            looks.look(resolve(table.uri))
 
 
 def test_a_store_that_is_away_is_no_broken_shard(tmp_path: Path) -> None:
@@ -385,25 +393,40 @@ def test_a_store_that_is_away_is_no_broken_shard(tmp_path: Path) -> None:
     assert not watched.look().view.broken
 
 
-def test_a_shard_whose_writer_is_silent_is_counted_and_costs_one_more_request(
-    tmp_path: Path,
+@pytest.mark.parametrize("page_objects", [1000, 1])
+def test_rows_in_a_wal_are_seen_in_time_and_cost_one_more_request(
+    tmp_path: Path, page_objects: int
 ) -> None:
+    """Where not all files are listed, each shard's WAL is; the entry's head is read once."""
     watched = Watched(tmp_path / "t")
     wal_tables.abandon(watched.table, ONE, Put([5], 5))
     watched.copy()
-    hours = 2 * 3600 * 10**9
-    clock = ManualClock(start_nanos=SystemClock().now_nanos() + hours)
-    objects = MemoryObjects(bucket=watched.bucket, clock=clock)
+    now = SystemClock().now_nanos()
+    clock = ManualClock(start_nanos=now + 2 * 3600 * 10**9)
+
+    class Store(MemoryObjects):
+        @property
+        def page_objects(self) -> int:
+            return page_objects
+
+    objects = Store(bucket=watched.bucket, clock=clock)
     looks = StoredLooks(clock, opened=lambda table: objects)
     resolved = resolve("/watched")
-    assert looks.look(resolved).abandoned_shards == 1
-    clock.advance(61)
-    idle = looks.look(resolved)
-    assert (idle.abandoned_shards, idle.requests["get"]) == (1, 0)
+    found = looks.look(resolved)
+    assert found.abandoned_shards == 1
+    assert found.unflushed_at_nanos is not None
+    assert found.unflushed_at_nanos.keys() == {ONE}
+    assert abs(found.unflushed_at_nanos[ONE] - now) < 600 * 10**9
+    before = looks.look(resolved)
+    clock.advance(16)  # a quarter of a minute's freshness
+    again = looks.look(resolved)
+    assert again.unflushed_at_nanos == before.unflushed_at_nanos == found.unflushed_at_nanos
+    assert again.requests["get"] == before.requests["get"]
+    assert again.requests["list"] - before.requests["list"] == (0 if page_objects > 1 else 2)
     watched.table.flush(ONE, Put([6], 6))
     watched.copy()
-    assert looks.look(resolved).abandoned_shards == 1, "it is counted once a minute"
-    clock.advance(61)
+    assert looks.look(resolved).unflushed_at_nanos == {}, "its manifest is another one"
+    clock.advance(16)
     assert looks.look(resolved).abandoned_shards == 0
 
 

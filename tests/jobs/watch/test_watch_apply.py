@@ -22,6 +22,49 @@ def test_a_flush_is_merged_and_indexed_before_it_is_older_than_the_target() -> N
     assert watch.rows == 20
 
 
+def test_rows_that_stay_in_a_wal_count_as_lag_and_are_told_of_once() -> None:
+    """No round can help; once they are flushed, the merge does not wait again."""
+    world, table = one()
+    watch = world.watch(limits={"upkeep_seconds": {"snapshot": 30.0}})
+    table.unflushed[SHARD] = world.clock.now_nanos()
+    world.run(watch, 200)
+    (late,) = world.told("late")
+    assert (late["stage"], late["freshness_seconds"]) == ("flushed", 60.0)
+    (reason,) = late["reasons"]
+    assert SHARD in reason and "`memwal rescue t`" in reason
+    assert 170 < watch.lag_seconds_max < 200
+    assert {round.jobs for _, round in world.rounds} == {("snapshot",)}
+    table.flush(world.clock)
+    flushed = world.clock.monotonic_seconds()
+    world.run(watch, 40)
+    began = next(at for at, round in world.rounds if "merge" in round.jobs)
+    assert began - flushed < 31  # the next look's
+    assert [fresh["lag_seconds"] for fresh in world.told("fresh")] == [0.0]
+
+
+def test_a_plain_table_is_indexed_in_time_after_each_commit_and_left_alone_between() -> None:
+    world, table = one(plain=True)
+    watch = world.watch()
+    for _ in range(3):
+        table.version, table.committed_at_nanos = table.version + 1, world.clock.now_nanos()
+        world.run(watch, 300)
+    jobs = [round.jobs for _, round in world.rounds]
+    assert jobs == [("index-catchup",)] * 3
+    assert world.told("late") == world.told("error") == []
+
+
+def test_a_generation_is_as_old_as_its_oldest_row() -> None:
+    """One that is made at half of the target, and at that merged, keeps it."""
+    world, table = one()
+    watch = world.watch()
+    table.unflushed[SHARD] = world.clock.now_nanos()
+    world.run(watch, 31)
+    table.flush(world.clock)
+    world.run(watch, 29)
+    assert table.merged == {SHARD: 1}
+    assert world.told("late") == [] and 31 < watch.lag_seconds_max < 45
+
+
 def test_tables_that_come_due_together_begin_early_enough_for_the_last() -> None:
     tables = {f"t{n}": FakeTable(name=f"t{n}", round_seconds=0.5) for n in range(28)}
     world = World(tables=tables)

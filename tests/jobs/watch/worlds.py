@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
-from memwal.model import ShardId, ShardStatus, TableView
+from memwal.model import NO_MEM_WAL, ShardId, ShardStatus, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport
 from memwal.run.reports import sum_up_jobs
 from memwal.testing import ManualClock
@@ -26,27 +26,34 @@ OTHER = ShardId("00000000-0000-4000-8000-000000000002")
 
 @dataclass(kw_only=True)
 class FakeTable:
-    """`flushed` has the times of a shard's generations, from 1 on, in nanoseconds."""
+    """`flushed` has the times of a shard's generations, from 1 on, in nanoseconds.
+
+    `unflushed` has that of the oldest row in a shard's WAL.
+    """
 
     name: str
     flushed: dict[ShardId, list[int]] = field(default_factory=lambda: {SHARD: []})
+    unflushed: dict[ShardId, int] = field(default_factory=dict)
     merged: dict[ShardId, int] = field(default_factory=dict)
     indexed: dict[ShardId, int] = field(default_factory=dict)
     indexes: tuple[str, ...] = ("by_n",)
     sealed: set[ShardId] = field(default_factory=set)
     key: tuple[str, ...] = ("k",)
     version: int = 1
+    committed_at_nanos: int = 0
     look_error: MemWalError | None = None
     round_error: MemWalError | None = None
     shard_error: MemWalError | None = None
     held: bool = False
     idle: bool = False
     deaf: bool = False
+    plain: bool = False
     round_seconds: float = 1.0
     upkeep_seconds: float = 0.0
 
     def flush(self, clock: ManualClock, shard: ShardId = SHARD, ago: float = 0.0) -> None:
         self.flushed.setdefault(shard, []).append(clock.now_nanos() - round(ago * 1e9))
+        self.unflushed.pop(shard, None)
 
     def view(self) -> TableView:
         shards = [
@@ -61,7 +68,12 @@ class FakeTable:
         state = make_state(
             merged=dict(self.merged), index_catchup={n: dict(self.indexed) for n in self.indexes}
         )
-        manifest = make_version(state, *self.indexes, version=self.version)
+        if self.plain:
+            shards, state = [], NO_MEM_WAL
+        manifest = replace(
+            make_version(state, *self.indexes, version=self.version),
+            timestamp_nanos=self.committed_at_nanos,
+        )
         return make_view(
             *shards, state=state, manifest=manifest, version=self.version, primary_key=self.key
         )
@@ -81,7 +93,9 @@ class FakeTable:
             self.indexed = dict(self.merged)
             self.version += behind
             outcome = DONE if behind else NOTHING_TO_DO
-            return IndexCatchupTableReport(table=self.name, outcome=outcome)
+            return IndexCatchupTableReport(
+                table=self.name, outcome=outcome, version_after=self.version
+            )
         return TableReport(table=self.name, outcome=NOTHING_TO_DO if self.idle else DONE)
 
     def _merge(self) -> MergeTableReport:
@@ -151,7 +165,13 @@ class World:
         times = {(s, n + 1): at for s, ts in fake.flushed.items() for n, at in enumerate(ts)}
         changed = self._seen.get(table.name) != view
         self._seen[table.name] = view
-        look = TableLook(view=view, flushed_at_nanos=times, changed=changed, requests={"list": 1})
+        look = TableLook(
+            view=view,
+            flushed_at_nanos=times,
+            changed=changed,
+            requests={"list": 1},
+            unflushed_at_nanos=dict(fake.unflushed),
+        )
         self.looks.append(LookEnd(table=table, look=look))
 
     def collect(self) -> Sequence[LookEnd]:

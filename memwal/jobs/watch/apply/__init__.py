@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.plan import (
+    FLUSHED,
     LookUnderWay,
     Need,
     Round,
@@ -282,6 +283,7 @@ class Watch:
             look,
             target,
             state.lag,
+            indexed_version=state.indexed_version,
             now=now,
             now_nanos=self.clock.now_nanos(),
         )
@@ -316,17 +318,23 @@ class Watch:
             return
         seconds, stage = state.lag.find_worst(now)
         self.lag_seconds_max = max(self.lag_seconds_max, seconds)
-        if seconds > state.freshness_seconds and state.late_since is None:
-            state.late_since = now
+        before, state.late_stage = state.late_stage, None
+        if seconds > state.freshness_seconds:
+            state.late_stage = stage
+            if before is None:
+                state.late_since = now
+            elif FLUSHED not in (before, stage) or before == stage:
+                return
             details: dict[str, Any] = {
                 "stage": stage,
                 "lag_seconds": round(seconds, 3),
                 "freshness_seconds": state.freshness_seconds,
             }
+            waiting = [state.lag.describe_unflushed(now)] if stage == FLUSHED else []
             wrong = (*state.problems.values(), *(aside.reason for aside in state.aside.values()))
-            reasons = list(dict.fromkeys(map(str, wrong)))
+            reasons = list(dict.fromkeys(map(str, (*waiting, *wrong))))
             self._tell(state.name, "late", details | ({"reasons": reasons} if reasons else {}))
-        elif seconds <= state.freshness_seconds and state.late_since is not None:
+        elif state.late_since is not None:
             late, state.late_since = now - state.late_since, None
             details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
             self._tell(state.name, "fresh", details)

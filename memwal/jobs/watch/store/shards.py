@@ -9,7 +9,7 @@ from functools import partial
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.status.plan import AbandonedLimits, measure_wal
+from memwal.jobs.status.plan import AbandonedLimits, WalSize, measure_wal
 from memwal.model import (
     BrokenShard,
     FlushedGeneration,
@@ -25,10 +25,11 @@ from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
-# Shards count as abandoned after an hour or so, so the count need not be newer than this.
-_COUNT_SECONDS = 60.0
-# Counting delays merges: it may take this share of the time, so a slow count is made more rarely.
-_COUNT_SHARE_MAX = 0.02
+# WALs are looked at this often, and so many times while a row reaches the table's freshness.
+_WAL_SECONDS_MAX = 60.0
+_WAL_LOOKS = 4
+# Looking at WALs delays merges: it may take this share of the time, and is rarer where it is slow.
+_WAL_SHARE_MAX = 0.02
 
 _READERS_MAX = 16
 # A listing of all files may take this many pages, or as many as there are shards if that is more:
@@ -40,47 +41,66 @@ _LOOKS_UNLISTED = 100
 _DATED_MAX = 100
 
 
-class AbandonedShards:
-    """The abandoned shards of one table. `count` is None until they were first counted."""
+class SeenWals:
+    """What the WALs of one table hold that is in no generation; None until they were looked at.
 
-    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
+    Of the `unflushed` shards, each with the time of the oldest such row, those are left out whose
+    manifests have changed since: their rows may be in a generation by now.
+    """
+
+    def __init__(
+        self, objects: Objects, clock: Clock, limits: AbandonedLimits, freshness_seconds: float
+    ) -> None:
+        self._objects = objects
         self._wal = WalEntries(objects)
         self._clock = clock
         self._limits = limits
-        self._count_at = -math.inf
+        self._every_seconds = min(_WAL_SECONDS_MAX, freshness_seconds / _WAL_LOOKS)
+        self._due_at = -math.inf
         self._heads: dict[str, int | None] = {}
-        self.count: int | None = None
+        self._waiting: dict[ShardId, tuple[ShardManifest, int]] = {}
+        self.abandoned: int | None = None
+        self.unflushed: Mapping[ShardId, int] | None = None
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the last count is old enough to count again."""
-        return self._clock.monotonic_seconds() >= self._count_at
-
-    def count_anew(
-        self,
-        manifests: Mapping[ShardId, ShardManifest],
-        listing: ShardListing,
-    ) -> None:
-        """Count the abandoned shards by the files of a listing. Raises StoreUnavailable.
+    def look(self, manifests: Mapping[ShardId, ShardManifest], listing: ShardListing) -> None:
+        """Look again if that is due, by the files of the listing. Raises StoreUnavailable.
 
         If that has no files, each shard's WAL is listed instead of the whole shard, since its
         generations may have many more files.
         """
+        if self._clock.monotonic_seconds() >= self._due_at:
+            self._measure(manifests, listing)
+        if self.abandoned is not None:
+            self.unflushed = {
+                shard_id: at
+                for shard_id, (manifest, at) in self._waiting.items()
+                if manifests.get(shard_id) is manifest
+            }
+
+    def _measure(self, manifests: Mapping[ShardId, ShardManifest], listing: ShardListing) -> None:
         began = self._clock.monotonic_seconds()
         known, self._heads = self._heads, {}
-        found = (
-            measure_wal(
-                manifest,
+
+        def measure(shard_id: ShardId) -> WalSize:
+            return measure_wal(
+                manifests[shard_id],
                 ShardFiles(wal=self._entries(shard_id, listing), manifests=0),
                 self._limits,
                 self._clock.now_nanos(),
-                partial(self._is_covered, manifest, known),
+                partial(self._is_covered, manifests[shard_id], known),
             )
-            for shard_id, manifest in manifests.items()
-        )
-        self.count = sum(size.abandoned for size in found)
+
+        shards = list(manifests)
+        readers = _READERS_MAX if self._objects.page_objects else 1
+        found = dict(zip(shards, side_by_side(measure, shards, readers), strict=True))
+        self.abandoned = sum(size.abandoned for size in found.values())
+        self._waiting = {
+            shard_id: (manifests[shard_id], size.unflushed_at_nanos)
+            for shard_id, size in found.items()
+            if size.unflushed_at_nanos is not None
+        }
         now = self._clock.monotonic_seconds()
-        self._count_at = now + max(_COUNT_SECONDS, (now - began) / _COUNT_SHARE_MAX)
+        self._due_at = now + max(self._every_seconds, (now - began) / _WAL_SHARE_MAX)
 
     def _entries(
         self, shard_id: ShardId, listing: ShardListing
@@ -136,8 +156,8 @@ class SeenShards:
 class LatestShards:
     """The shards of one table, each read again only when it has a newer manifest."""
 
-    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
-        self.abandoned = AbandonedShards(objects, clock, limits)
+    def __init__(self, objects: Objects, clock: Clock, wals: SeenWals) -> None:
+        self._wals = wals
         self._objects = objects
         self._clock = clock
         self._manifests = ShardManifests(objects)
@@ -173,10 +193,8 @@ class LatestShards:
         both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
         self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
         self._memory.forget_others(self._seen)
-        # On a local disk, listing each shard's WAL costs little even if not all files were listed.
-        if self.abandoned.is_due and (listing.is_whole or not self._objects.page_objects):
-            there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
-            self.abandoned.count_anew(there, listing)
+        there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
+        self._wals.look(there, listing)
         return SeenShards(shards=self._seen, strangers=listing.strangers)
 
     def _list(self) -> ShardListing:
