@@ -117,6 +117,7 @@ def test_a_file_of_somebody_else_is_not_taken_unasked(
         ("[defaults]\nuri = '/t'", "unknown key 'defaults.uri'"),
         ("[tables.t]\nengine = 'local'", "tables.t.uri: expected a value"),
         ("[tables.t]\nuri = ''", "tables.t.uri"),
+        ("[tables.t]\nuri = '${LAKE}/t'", "tables.t.uri '${LAKE}/t': expected an address"),
         ("[defaults]\nengine = 'flink'", "defaults.engine 'flink': expected 'auto', 'spark' or"),
         ("[defaults]\npriority = 10", "defaults.priority 10: expected 9 or less"),
         ("[defaults]\npriority = 'high'", "defaults.priority 'high': expected a whole number"),

@@ -167,7 +167,7 @@ def _find_inherited(table: ResolvedTable, say: Callable[[str], None]) -> str | N
     try:
         view = open_stores(table.find_uri(), table.storage_options).views.table()
     except NotATable:
-        say(f"{table.name}: there is no table with a MemWAL yet: only the store was tried")
+        say(f"{table.name}: there is no table yet: only the store was tried")
         return None
     except MemWalError:
         return None  # `verify` finds out more about it
