@@ -41,6 +41,7 @@ CASES = (
     "memory",
     "wide_rows",
     "garbage",
+    "upkeep",
     "backup",
     "changes",
     "sweeps",
