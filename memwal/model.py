@@ -361,7 +361,8 @@ class Erasure:
     """Where an erasure of rows stands. It names no key.
 
     `state` is open or done. Tombstones go to the shards in `planned`, and are in those of
-    `written`. What holds a key and lies above a shard's mark was written since. `rebuilt` are the
+    `written`. `deleted_version` is noted with those, once the rows of the base are deleted, too.
+    What holds a key and lies above a shard's mark was written since. `rebuilt` are the
     indexes that were built anew, `not_rebuilt` those that could not be, with the reason.
     `clean_version` is the first version of which no file and no index holds an erased row. `left`
     counts the objects that still held a key at the last look; `until` is when they can be gone,
@@ -379,6 +380,7 @@ class Erasure:
     marks: Mapping[str, ErasureMark] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    deleted_version: int | None = None
     rebuilt: tuple[str, ...] = ()
     not_rebuilt: Mapping[str, str] = field(default_factory=dict)
     clean_version: int | None = None

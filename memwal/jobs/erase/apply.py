@@ -3,9 +3,10 @@
 1. Look at everything below the table. Refuse where a tag or a checkpoint would keep the rows, and
    ask whether shards may be claimed.
 2. Take the lease, and store the record with the keys: from now on any run can go on.
-3. Note how far each shard goes. Then write tombstones, shard by shard, each noted once it is in.
-   What has a key and lies above a shard's mark was written since: it is a new row, and stays.
-4. Merge, so that the base has none of the rows.
+3. Write tombstones to the shards that have rows to be merged, delete the rows of the base, and note
+   how far each shard goes. What has a key and lies above that was written since: it is a new row,
+   and stays.
+4. Merge, so that the tombstones are in the base.
 5. Rewrite fragments until no file of the latest version hides a row with a key, and build all
    indexes anew. Then the version is noted as clean.
 6. Delete tags and checkpoints, if that was asked for, and run records that name a key.
@@ -15,16 +16,17 @@
    delete the stored keys, and then note that the erasure is done.
 
 It may be killed anywhere (invariant 8): the record says which steps are behind it, and a step that
-was cut short is made again. A shard's tombstones that landed unnoted are written twice, which at
-worst deletes a key again that was written in between. The keys go before the record says done: a
-record that is open and has marks, but no keys, only has its end left to be written.
+was cut short is made again. Deletes that landed unnoted are made twice, which at worst deletes a
+key again that was written in between. The keys go before the record says done: one that is open and
+clean, but has no keys, only has its end left to be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memwal.errors import LostRace, MemWalError, PartlyFailed, Refused
 from memwal.format import layout
@@ -32,7 +34,6 @@ from memwal.jobs.erase.plan import (
     Finding,
     Judge,
     ObjectKind,
-    Pin,
     SearchResult,
     check_pins,
     count_holders,
@@ -41,7 +42,6 @@ from memwal.jobs.erase.plan import (
     find_until,
 )
 from memwal.jobs.erase.report import EraseTableReport
-from memwal.jobs.erase.request import ResumeRequest
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
     from memwal.jobs.erase.job import EraseOptions
     from memwal.jobs.erase.keys import Keys
     from memwal.jobs.erase.search import TableSearch
-    from memwal.jobs.erase.store import Claims, TableChanges, TableTombstones
+    from memwal.jobs.erase.store import ErasedTable
     from memwal.run.stores import Stores
     from memwal.run.tables import OpenTable
 
 _REWRITES_MAX = 8
 _PASSES_MAX = 4
+_Drop: TypeAlias = tuple[AuditItem, Callable[[], None]]
 _DROPPED = "dropped; its folder is deleted once the grace is over"
 
 
@@ -73,10 +74,8 @@ class Eraser:
     stores: Stores
     keys: Keys
     search: TableSearch
-    tombstones: TableTombstones
-    changes: TableChanges
+    erased: ErasedTable
     options: EraseOptions
-    request: ResumeRequest
     permission: Permission
     holder: str
     run_job: Callable[[str], JobOnTable]
@@ -85,24 +84,20 @@ class Eraser:
     first: SearchResult = field(init=False)
     look: SearchResult = field(init=False)
     found: dict[str, int] = field(init=False, default_factory=dict)
+    confirmed: set[ShardId] = field(init=False, default_factory=set)
     claimed: list[str] = field(init=False, default_factory=list)
     dropped: list[AuditItem] = field(init=False, default_factory=list)
     jobs: list[JobOnTable] = field(init=False, default_factory=list)
     warnings: list[str] = field(init=False, default_factory=list)
-
-    @property
-    def uri(self) -> str:
-        """The table's address."""
-        return self.stores.uri
 
     def plan(self, view: TableView) -> EraseTableReport:
         """What holds the keys now, and what is in the way; changes nothing."""
         self._begin_look(view)
         stopped = None
         try:
-            if self.look.any and not self._has_written():
-                self.claimed += self.tombstones.plan(view, self.look).shards
-            check_pins(self.uri, self.look.pins, through_tags=self.request.through_tags)
+            if self.look.any and not self._is_deleted:
+                self.claimed += self.erased.plan(view, self.look).keys
+            self._check_pins()
         except Refused as error:  # with all that holds the keys beside it
             stopped = error
         left = [found for found in self._judge() if found.is_left]
@@ -111,15 +106,16 @@ class Eraser:
     def run(self, view: TableView) -> EraseTableReport:
         """Erase, or go on with it. Raises what kept it from beginning."""
         self._begin_look(view)
-        check_pins(self.uri, self.look.pins, through_tags=self.request.through_tags)
+        self._check_pins()
         if self.record is None and not self.look.any:
             return self._report(view, ())
-        confirmed = self._confirm(view)
+        if not self._is_deleted:
+            self._ask(self.erased.plan(view, self.look).keys)
         self.table.take_lease("erase", self.options)
         self.record = self._begin(view)
         stopped, seen = None, None
         try:
-            self._write(confirmed)
+            self._delete()
             self._clean()
             self._let_go()
             self._collect()
@@ -132,6 +128,10 @@ class Eraser:
         self.first = self.look = self.search.look(view)
         self.warnings += self.look.problems
         self.found = count_holders(self.look, self._judge())
+
+    def _check_pins(self) -> None:
+        through_tags = self.options.request.through_tags
+        check_pins(self.stores.uri, self.look.pins, through_tags=through_tags)
 
     def _judge(self) -> list[Finding]:
         blank = Erasure(erasure_id="", keys=0, began_at="", holder="", version_before=0)
@@ -148,7 +148,8 @@ class Eraser:
     ) -> EraseTableReport:
         outcome = DONE if self.record is not None or self.look.any else NOTHING_TO_DO
         if error is not None:
-            outcome = PARTIAL if self.record is not None and self.record.marks else error.outcome
+            begun = self.record is not None and (self.claimed or self._is_deleted)
+            outcome = PARTIAL if begun else error.outcome
         return EraseTableReport(
             table=self.table.resolved.name,
             outcome=outcome,
@@ -169,24 +170,20 @@ class Eraser:
             warnings=tuple(self.warnings),
         )
 
-    # ---- record and tombstones
+    # ---- record and deletes
 
     def _begin(self, view: TableView) -> Erasure:
         """The record, as it is under the lease: another run may have begun it, or gone on."""
         erasures = self.stores.erasures
-        for other in erasures.list():
-            if self.record is not None and other.erasure_id == self.record.erasure_id:
-                if other.state == "open":
-                    return other
-            elif other.state == "open":
-                stored = erasures.read_keys(other.erasure_id)
-                if stored is not None and self.record is None and self.keys.same_as(stored):
-                    return other
-                if stored is None and not (other.planned or other.marks):
-                    erasures.drop(other.erasure_id)
+        if (found := find_open(self.stores, self.keys)) is not None:
+            return found
         if self.record is not None:
             ended = f"another run has ended erasure {self.record.erasure_id} meanwhile"
-            raise LostRace(f"{self.uri}: {ended}")
+            raise LostRace(f"{self.stores.uri}: {ended}")
+        for other in erasures.list():
+            begun = other.state != "open" or other.planned or other.marks
+            if not begun and erasures.read_keys(other.erasure_id) is None:
+                erasures.drop(other.erasure_id)
         record = Erasure(
             erasure_id=self.stores.clock.new_id().replace("-", "")[:8],
             keys=self.keys.count,
@@ -207,55 +204,41 @@ class Eraser:
         self.table.before_commit()
         self.options.steps(step)
 
-    def _list_todo(self, claims: Claims) -> list[ShardId]:
-        """The shards that have no tombstones yet.
+    def _ask(self, shards: Iterable[ShardId]) -> None:
+        """Ask for shards that nobody has confirmed yet. Raises Refused for a no."""
+        asked = [shard for shard in shards if shard not in self.confirmed]
+        yes, name = self.options.request.yes, self.table.resolved.name
+        if asked and not (yes or self.options.confirm(name, asked)):
+            raise Refused("MW-R01", f"{self.stores.uri}: claiming shards was not confirmed (--yes)")
+        self.confirmed.update(asked)
 
-        Once some are planned, rows that come to others are new ones, of somebody who wrote the key
-        again.
-        """
-        if (record := self.record) is None:
-            return list(claims.shards)
-        left = [shard for shard in claims.shards if shard not in record.written]
-        return [s for s in left if s in record.planned] if record.planned else left
-
-    def _has_written(self) -> bool:
-        record = self.record
-        return record is not None and bool(record.marks) and {*record.planned} <= {*record.written}
-
-    def _confirm(self, view: TableView) -> frozenset[ShardId]:
-        """Ask before anything is stored. Raises Refused for a no."""
-        if self._has_written():
-            return frozenset()
-        return self._ask(self._list_todo(self.tombstones.plan(view, self.look)))
-
-    def _ask(self, shards: Iterable[ShardId]) -> frozenset[ShardId]:
-        asked, name = list(shards), self.table.resolved.name
-        if asked and not (self.request.yes or self.options.confirm(name, asked)):
-            raise Refused("MW-R01", f"{self.uri}: claiming shards was not confirmed (--yes)")
-        return frozenset(asked)
-
-    def _write(self, confirmed: frozenset[ShardId]) -> None:
-        """Step 3: tombstones in every shard that needs them and has none yet."""
-        if self._has_written():
+    def _delete(self) -> None:
+        """Step 3; all of it again, where it was cut short."""
+        if self._is_deleted:
             return
         view = self.stores.views.table()
         self.look = self.search.look(view)
-        claims = self.tombstones.plan(view, self.look)
-        todo, record = self._list_todo(claims), self._open
-        self._ask(shard for shard in todo if shard not in confirmed)
-        marks = {str(shard): mark for shard, mark in claims.marks.items()}
-        self._note(
-            planned=tuple(map(str, (*record.written, *todo))), marks={**marks, **record.marks}
-        )
-        for shard in todo:
+        claims = self.erased.plan(view, self.look)
+        self._ask(claims.keys)
+        self._note(planned=tuple(claims.keys))
+        marks = dict(claims.marks)
+        for shard, keys in claims.keys.items():
             self._before("tombstones")
-            mark = self.tombstones.write(shard, claims)
-            self.claimed.append(str(shard))
+            marks[shard] = self.erased.write(shard, keys)
+            self.claimed.append(shard)
             self.options.steps("written")
-            record = self._open
-            self._note(
-                written=(*record.written, str(shard)), marks={**record.marks, str(shard): mark}
-            )
+        if self.look.fragments:
+            self._before("delete")
+            self.erased.delete_rows()
+            self.options.steps("deleted")
+        written = self._open.planned
+        self._note(written=written, marks=marks, deleted_version=self._latest)
+
+    @property
+    def _is_deleted(self) -> bool:
+        """Whether step 3 is done."""
+        record = self.record
+        return record is not None and (record.deleted_version or record.clean_version) is not None
 
     @property
     def _open(self) -> Erasure:
@@ -273,43 +256,37 @@ class Eraser:
     def _clean(self) -> None:
         """Steps 4 and 5: a version of which no file and no index holds an erased row.
 
-        Of what is clean already, those indexes are tried again that could not be built anew; it
-        begins anew after that, since versions before it name the former ones.
+        Of what is clean already, those indexes are tried again that could not be built anew. Where
+        one has gone, it begins anew after that: versions before it name the former files.
         """
         self._run_job("merge")
-        first, missed = self._open.clean_version is None, self._open.not_rebuilt
+        record, names = self._open, self.erased.list_indexes()
+        first, missed = record.clean_version is None, record.not_rebuilt
         if first:
             self._check_merged()
             self._rewrite()
-        there = self.changes.list_indexes()
-        for name in there:
-            if name not in self._open.rebuilt if first else name in missed:
-                self._rebuild(name)
-        left = {name: why for name, why in self._open.not_rebuilt.items() if name in there}
-        self._note_built(left)
+        left, built = {}, []
+        for name in names if first else [name for name in names if name in missed]:
+            self._before("rebuild")
+            try:
+                self.erased.rebuild(name)
+                built.append(name)
+            except MemWalError as error:
+                left[name] = f"could not be built anew: {error}. Drop it, or run again"
         if first:
             self._run_job("index-catchup")
         self._leave_latest()
-        if first or missed.keys() - left.keys():
-            self._note(clean_version=self._latest)
-
-    def _note_built(self, left: Mapping[str, str], *rebuilt: str) -> None:
-        """Note which indexes are left. What was clean before begins anew where one is not: versions
-        from before name its former files.
-        """
-        record = self._open
-        clean = record.clean_version
-        if clean is not None and record.not_rebuilt.keys() - left.keys():
-            clean = self._latest
-        self._note(rebuilt=(*record.rebuilt, *rebuilt), not_rebuilt=left, clean_version=clean)
+        clean = self._latest if first or missed.keys() - left.keys() else record.clean_version
+        built = [*record.rebuilt, *built]
+        self._note(rebuilt=tuple(built), not_rebuilt=left, clean_version=clean)
 
     def _rewrite(self) -> None:
         for _ in range(_REWRITES_MAX):
             self._run_job("compaction")
-            if not self.search.hidden_rows(self._latest):
+            if not self.search.hides_rows(self._latest):
                 return
         raise PartlyFailed(
-            f"{self.uri}: files of the latest version still hide erased rows after "
+            f"{self.stores.uri}: files of the latest version still hide erased rows after "
             f"{_REWRITES_MAX} rewrites: others commit to it; run again"
         )
 
@@ -322,43 +299,37 @@ class Eraser:
         self._before("leave")
         texts, latest = (ObjectKind.VERSION, ObjectKind.TRANSACTION), self._latest
         if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
-            self.changes.commit_nothing()
+            self.erased.commit_nothing()
 
     def _check_merged(self) -> None:
         """Raise PartlyFailed while a shard's tombstones are not in the base: its rows still are."""
         record, merged = self._open, self.stores.views.table().mem_wal.merged
         late = [s for s in record.written if merged.get(ShardId(s), 0) < record.marks[s].generation]
         if late:
-            raise PartlyFailed(
-                f"{self.uri}: the tombstones of shard {', '.join(late)} are not merged; run again"
-            )
-
-    def _rebuild(self, name: str) -> None:
-        left = {n: why for n, why in self._open.not_rebuilt.items() if n != name}
-        self._before("rebuild")
-        try:
-            self.changes.rebuild(name)
-        except MemWalError as error:
-            why = f"could not be built anew: {error}. Drop it, or run again"
-            self._note(not_rebuilt={**left, name: why})
-            return
-        self._note_built(left, name)
+            where = f"{self.stores.uri}: the tombstones of shard {', '.join(late)}"
+            raise PartlyFailed(f"{where} are not merged; run again")
 
     # ---- what keeps rows
 
     def _let_go(self) -> None:
         """Step 6: tags, checkpoints and run records."""
-        pins = self.look.pins if self.request.through_tags else ()
-        named = [s.path for s in self.look.sightings if s.kind is ObjectKind.RUN_RECORD and s.rows]
-        self.table.intend([*map(describe_pin, pins), *map(describe_record, named)])
-        for pin in pins:
-            self._before("unpin")
-            self.changes.drop_pin(pin)
-            self.dropped.append(describe_pin(pin))
-        if named:
-            self.table.before_commit()
-            self.changes.delete(named)
-            self.dropped += map(describe_record, named)
+        found: list[_Drop] = []
+        for pin in self.look.pins if self.options.request.through_tags else ():
+            kind, path = "tag" if pin.checkpoint is None else "checkpoint", layout.tag_path(pin.tag)
+            drop = partial(self.erased.drop_pin, pin)
+            found.append((_describe("drop", kind, path, "--through-tags", pin.version), drop))
+        for seen in self.look.sightings:
+            if seen.kind is ObjectKind.RUN_RECORD and seen.rows:
+                item = _describe("delete", "run-record", seen.path, "it names a key")
+                found.append((item, partial(self.erased.delete, seen.path)))
+        self._drop(found)
+
+    def _drop(self, found: Sequence[_Drop]) -> None:
+        self.table.intend([item for item, _ in found])
+        for item, drop in found:
+            self._before("drop")
+            drop()
+            self.dropped.append(item)
 
     def _collect(self) -> None:
         """Step 7. What one pass drops the next one may delete, and then the WAL below it."""
@@ -377,21 +348,16 @@ class Eraser:
         view = self.stores.views.table()
         look = self.search.look(view)
         spent = find_spent(look.sightings, view.shards, self._open)
-        items = [
-            AuditItem(
-                action="replace",
-                kind="wal_entry",
-                path=seen.path,
-                shard_id=seen.shard_id,
-                reason="its rows are merged; a sentinel keeps its position",
-            )
-            for seen in spent
-        ]
-        self.table.intend(items)
-        for seen, item in zip(spent, items, strict=True):
-            self._before("empty")
-            self.changes.empty(seen)
-            self.dropped.append(item)
+        why = "its rows are merged; a sentinel keeps its position"
+        self._drop(
+            [
+                (
+                    _describe("replace", "wal_entry", s.path, why, shard_id=s.shard_id),
+                    partial(self.erased.empty, s),
+                )
+                for s in spent
+            ]
+        )
         return None if spent else look
 
     def _run_job(self, name: str) -> None:
@@ -421,32 +387,35 @@ class Eraser:
             self._note(state="done", ended_at=now)
             own = erasures.keys_path(record.erasure_id)
             findings = [found for found in findings if found.path != own]
-        elif stopped is None and (stuck := describe_stuck(self.uri, findings)):
+        elif stopped is None and (stuck := describe_stuck(self.stores.uri, findings)):
             stopped = PartlyFailed(stuck)
         return self._report(view, findings, stopped)
 
 
-def describe_pin(pin: Pin) -> AuditItem:
-    """A tag or a checkpoint that goes, as a line of the audit trail."""
+def find_open(stores: Stores, keys: Keys) -> Erasure | None:
+    """The open erasure of these keys, if there is one."""
+    for record in stores.erasures.list():
+        if record.state == "open":
+            stored = stores.erasures.read_keys(record.erasure_id)
+            if stored is not None and keys.same_as(stored):
+                return record
+    return None
+
+
+def _describe(
+    action: str,
+    kind: str,
+    path: str,
+    why: str,
+    version: int | None = None,
+    shard_id: str | None = None,
+) -> AuditItem:
     return AuditItem(
-        action="drop",
-        kind="checkpoint" if pin.checkpoint else "tag",
-        path=layout.tag_path(pin.tag),
-        version=pin.version,
-        reason="--through-tags",
+        action=action, kind=kind, path=path, reason=why, version=version, shard_id=shard_id
     )
-
-
-def describe_record(path: str) -> AuditItem:
-    """A run's record that goes since it names a key."""
-    return AuditItem(action="delete", kind="run-record", path=path, reason="it names a key")
 
 
 def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
     """Garbage's reasons for what is still there after its last pass, by path."""
-    found = {}
-    for job in jobs:
-        for item in getattr(job.report, "items", ()):
-            dropped = item.action == "drop" and item.done
-            found[item.path] = _DROPPED if dropped else item.reason
-    return found
+    items = (item for job in jobs for item in getattr(job.report, "items", ()))
+    return {i.path: _DROPPED if i.action == "drop" and i.done else i.reason for i in items}

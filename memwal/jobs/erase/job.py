@@ -9,12 +9,12 @@ from functools import partial
 from memwal.config import make_settings
 from memwal.errors import MemWalError, Refused, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.erase.apply import Eraser
+from memwal.jobs.erase.apply import Eraser, find_open
 from memwal.jobs.erase.keys import Keys, read_keys
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest, ResumeRequest
 from memwal.jobs.erase.search import TableSearch
-from memwal.jobs.erase.store import TableChanges, TableTombstones
+from memwal.jobs.erase.store import ErasedTable
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, permit
 from memwal.jobs.garbage.request import GarbageRequest
@@ -33,7 +33,6 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.records.process import this_holder
-from memwal.store.tables.manifests import require_mem_wal
 from memwal.text import mask_address
 
 NAME = "erase"
@@ -64,10 +63,12 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     def erase(
         options: EraseOptions, table: OpenTable, stores: Stores, view: TableView
     ) -> TableReport:
-        require_mem_wal(stores.uri, view.manifest)
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
-        record, keys = _choose_keys(convert_request(options.request, EraseRequest), stores, view)
+        schema, asked = stores.tables.seen(view.version).schema, options.request
+        request = convert_request(asked, EraseRequest)
+        keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
+        record = find_open(stores, keys)
         eraser = _make_eraser(options, progress, table, stores, keys, record)
         return eraser.run(view) if options.acts else eraser.plan(view)
 
@@ -158,19 +159,6 @@ def _read_stored(stores: Stores, record: Erasure) -> Keys:
     return Keys(stored)
 
 
-def _choose_keys(
-    request: EraseRequest, stores: Stores, view: TableView
-) -> tuple[Erasure | None, Keys]:
-    """The open erasure of these keys, if there is one, and the keys."""
-    schema = stores.tables.seen(view.version).schema
-    keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
-    for record in stores.erasures.list():
-        stored = stores.erasures.read_keys(record.erasure_id) if record.state == "open" else None
-        if stored is not None and keys.same_as(stored):
-            return record, keys
-    return None, keys
-
-
 def _make_eraser(
     options: EraseOptions,
     progress: Progress,
@@ -214,10 +202,8 @@ def _make_eraser(
         stores=stores,
         keys=keys,
         search=TableSearch(stores=stores, keys=keys, backups=backups),
-        tombstones=TableTombstones(stores, keys),
-        changes=TableChanges(stores),
+        erased=ErasedTable(stores, keys),
         options=options,
-        request=request,
         permission=permission,
         holder=this_holder().partition(":")[0],
         run_job=run_job,

@@ -21,10 +21,9 @@ import pyarrow.dataset
 
 from memwal.errors import Refused, Usage
 from memwal.read.table import check_keys, parse_keys
-from memwal.rows.keyset import KeySet, group_batches
+from memwal.rows.keyset import KeySet
 
 KEYS_MAX = 1_000_000
-_FILE_BYTES_MAX = 1024 * 1024 * 1024
 _SHORT = 4
 _TORN = object()
 _RUN = re.compile(rb"[^\x00-\x1f]+")
@@ -46,60 +45,37 @@ def read_keys(
     """
     if bool(key) == bool(file):
         raise Usage("name the rows to erase: either --key or --keys")
-    kind = pa.schema([(name, schema.field(name).type) for name in names])
-    if not isinstance(file, str):
-        values = dict.fromkeys(check_keys(file or parse_keys(key, schema), names, schema))
-        rows = [dict(zip(names, value, strict=True)) for value in values]
-        return _limit(pa.Table.from_pylist(rows, schema=kind), "keys")
     try:
-        return _limit(_read_file(Path(file), kind), f"--keys {file}")
-    except OSError as error:
-        raise Usage(f"--keys {file}: {error.strerror or error}") from None
-    except (pa.ArrowException, ValueError) as error:
-        raise Usage(f"--keys {file}: no keys of the table: {error}") from None
+        given = _read_file(file, names, schema) if isinstance(file, str) else file
+        values = check_keys(given or parse_keys(key, schema), names, schema)
+    except (Usage, OSError, pa.ArrowException, ValueError) as error:
+        raise error if not isinstance(file, str) else Usage(f"--keys {file}: {error}") from None
+    if len(values) > KEYS_MAX:
+        raise Refused("MW-Z02", f"more than {KEYS_MAX} keys in one erasure")
+    rows = [dict(zip(names, value, strict=True)) for value in dict.fromkeys(values)]
+    kind = pa.schema([(name, schema.field(name).type) for name in names])
+    return pa.Table.from_pylist(rows, schema=kind)
 
 
-def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
-    if file.stat().st_size > _FILE_BYTES_MAX:
-        raise Refused("MW-Z02", f"{file}: more than {_FILE_BYTES_MAX} bytes of keys")
-    as_texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(kind.names, pa.string()))
+def _read_file(
+    file: str, names: Sequence[str], schema: pa.Schema
+) -> Sequence[Mapping[str, object]]:
+    as_texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     formats = {
         ".csv": pa.dataset.CsvFileFormat(convert_options=as_texts),
         ".parquet": "parquet",
     }
-    if (found := formats.get(file.suffix.lower())) is None:
-        raise Usage(f"--keys {file}: expected a name in .csv or .parquet")
+    if (found := formats.get(suffix := Path(file).suffix.lower())) is None:
+        raise Usage("expected a name in .csv or .parquet")
     opened = pa.dataset.dataset(file, format=found)
-    if missing := {*kind.names} - {*opened.schema.names}:
-        raise Usage(f"--keys {file}: no column {', '.join(sorted(missing))}, which the key has")
-    rows = opened.to_table(columns=kind.names)
-    keys = pa.table([_cast(rows[field.name], field.type) for field in kind], schema=kind)
-    if any(column.null_count for column in keys.columns):
-        raise Usage(f"--keys {file}: a key column is never NULL")
-    keys = keys.group_by(kind.names, use_threads=False).aggregate([]).cast(kind)
-    if not keys.num_rows:
-        raise Usage(f"--keys {file}: no key is in it")
-    return keys
-
-
-def _limit(keys: pa.Table, where: str) -> pa.Table:
-    if keys.num_rows > KEYS_MAX:
-        raise Refused("MW-Z02", f"{where}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure")
-    return keys
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Bytes in a text file are hexadecimal digits after 0x, as with --key."""
-    if pa.types.is_string(column.type) and (
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    ):
-        values = column.to_pylist()
-        try:
-            made = [v if v is None else bytes.fromhex(v.removeprefix("0x")) for v in values]
-        except ValueError as error:
-            raise pa.ArrowInvalid(str(error)) from None
-        return pa.chunked_array([pa.array(made, kind)])
-    return column.cast(kind)
+    if missing := {*names} - {*opened.schema.names}:
+        raise Usage(f"no column {', '.join(sorted(missing))}, which the key has")
+    rows: list[dict[str, object]] = opened.head(KEYS_MAX + 1, columns=list(names)).to_pylist()
+    if not rows:
+        raise Usage("no key is in it")
+    if suffix == ".csv":
+        return [parse_keys([f"{name}={row[name]}" for name in names], schema) for row in rows]
+    return rows
 
 
 class Keys:
@@ -119,70 +95,43 @@ class Keys:
         return int(self._set.count)
 
     def same_as(self, other: pa.Table) -> bool:
-        """Whether these are the keys of another table, in any order."""
-        if tuple(other.column_names) != self.names or other.num_rows != self.table.num_rows:
-            return False
-        if other.schema.types != self._types:
-            return False
-        return bool(self._set.contains(other.columns).all()) if other.num_rows else True
+        """Whether these are the keys of another table, in any order; each is there once."""
+        same = other.schema.equals(self.table.schema) and other.num_rows == self.table.num_rows
+        return same and bool(self._set.contains(other.columns).all())
 
     def select(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows with one of the keys."""
-        for group in group_batches(batches):
-            chunks = [
-                pa.chunked_array([b.column(name) for b in group]).cast(kind)
-                for name, kind in zip(self.names, self._types, strict=True)
-            ]
-            found, start = self._set.contains(chunks), 0
-            for batch in group:
-                mask = found[start : start + batch.num_rows]
-                start += batch.num_rows
-                if mask.any():
-                    yield batch.filter(pa.array(mask))
+        """The keys that are in these rows, in the table's types."""
+        kind = self.table.schema
+        return self._set.inside((b.select(self.names).cast(kind) for b in batches), self.names)
 
     def count_in(self, batches: Iterable[pa.RecordBatch]) -> int:
         """How many rows have one of the keys."""
         return sum(batch.num_rows for batch in self.select(batches))
 
-    def count_values(self, values: Iterable[pa.Array]) -> int:
-        """How many values are the key's; for a key of one column."""
-        known = pc.unique(self.table.column(0).combine_chunks())
-        return sum(
-            int(pc.sum(pc.is_in(found.cast(self._types[0]), value_set=known)).as_py() or 0)
-            for found in values
-        )
-
     def count_in_texts(self, data: bytes) -> int:
         """How many of a document's texts name a key."""
         return sum(self._names_key(run.decode("utf-8", "replace")) for run in _RUN.findall(data))
 
-    def count_in_documents(self, data: bytes) -> int | None:
+    def count_in_documents(self, data: bytes, *, own: bool = False) -> int | None:
         """How many lines of JSON name a key, by fields and values; None where one is torn.
 
         In JSON a value may be written with escapes, and a number stands beside its field's name. A
-        document that goes over several lines counts once.
+        document that goes over several lines counts once. Of memwal's `own` ones only texts do:
+        their numbers and fields are no row's.
         """
         parts = [data] if _parse(data) is not _TORN else data.splitlines()
-        found = [self._document_names_key(part) for part in parts if part.strip()]
+        found = [self._document_names_key(part, own) for part in parts if part.strip()]
         named = sum(one or False for one in found)
         return None if None in found and not named else named
 
-    def _document_names_key(self, data: bytes) -> bool | None:
+    def _document_names_key(self, data: bytes, own: bool) -> bool | None:
         document, text = _parse(data), data.decode("utf-8", "replace")
         if document is _TORN:
             return self._names_key(text) or None
+        if own:
+            return any(self._names_key(v) for v in _walk(document) if isinstance(v, str))
         values = {text for value in _walk(document) for text in _spell(value)}
         return self._has_key(values.union(*map(_list_words, values))) or self._names_key(text)
-
-    def count_in_errors(self, data: bytes) -> int | None:
-        """How many texts in a JSON document name a key; its numbers and fields are its own.
-
-        None for a torn one that names none as far as it goes.
-        """
-        document = _parse(data)
-        if document is _TORN:
-            return self.count_in_texts(data) or None
-        return sum(self._names_key(text) for text in _walk(document) if isinstance(text, str))
 
     def _names_key(self, text: str) -> bool:
         return self._has_key(_list_words(text))

@@ -14,19 +14,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
+from functools import cached_property, partial
 
 from memwal.errors import Refused
 from memwal.format import layout
 from memwal.jobs.garbage.plan import Permission
-from memwal.model import Erasure, ShardId, ShardView
+from memwal.model import Checkpoint, Erasure, ShardId, ShardView, StoredFile
 from memwal.text import iso_time, name_some
 
 _NAMED_MAX = 5
 _WAITS = "grace"  # is in garbage's reasons for what goes when the grace is over
 _LEFTOVER_SECONDS = 7 * 86_400.0
 """After this long Lance's cleanup deletes a file that no version names."""
+DETACHED = 0
+"""Stands for detached versions: they come after none, and no cleanup expires them."""
+DETACHED_TEXT = "a detached version"
 _STAGED_SECONDS = 86_400.0
 """After this long garbage deletes a file that was yet to be put in its place."""
 _SHARD = f"{layout.MEM_WAL}/[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
@@ -88,11 +92,6 @@ class ObjectKind(Enum):
         self.ends = ends
 
 
-def find_kind(path: str) -> ObjectKind:
-    """The kind of an object."""
-    return next((kind for kind in ObjectKind if kind.paths.fullmatch(path)), ObjectKind.OTHER)
-
-
 class State(StrEnum):
     """What is known of an object."""
 
@@ -114,12 +113,10 @@ class Sighting:
     and `writer_epoch` are what it says itself.
     """
 
-    path: str
+    file: StoredFile
     kind: ObjectKind
     rows: int | None
     how: str
-    size_bytes: int = 0
-    modified_at_nanos: int = 0
     newest: int = 0
     oldest: int = 0
     pins: tuple[str, ...] = ()
@@ -129,18 +126,49 @@ class Sighting:
     generation: int | None = None
     writer_epoch: int | None = None
 
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.file.path
+
+
+def begin_sighting(file: StoredFile) -> Sighting:
+    """What an object's path says of it, before anything is read."""
+    parts = file.path.split("/")
+    kind = next(kind for kind in ObjectKind if kind.paths.fullmatch(file.path))
+    seen = Sighting(file=file, kind=kind, rows=None, how=kind.by)
+    match kind:
+        case ObjectKind.INDEX:
+            return replace(seen, group=parts[1])
+        case ObjectKind.VERSION:
+            number = layout.parse_table_manifest_name(parts[1]) or 0
+            detached = layout.is_detached(number)
+            return (
+                replace(seen, pins=(DETACHED_TEXT,)) if detached else replace(seen, newest=number)
+            )
+        case ObjectKind.TRANSACTION:
+            read = parts[1].partition("-")[0]
+            return replace(seen, newest=int(read) + 1 if read.isdigit() else 0)
+        case ObjectKind.WAL_ENTRY:
+            number = layout.parse_wal_entry_name(parts[3]) or 0
+            return replace(seen, shard_id=ShardId(parts[1]), number=number)
+        case ObjectKind.GENERATION:
+            number, group = layout.parse_generation_folder(parts[2]) or 0, "/".join(parts[:3])
+            return replace(seen, shard_id=ShardId(parts[1]), number=number, group=group)
+    return seen
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """A tag or a checkpoint that keeps rows: its version, and its generations, if any.
+    """A tag that keeps rows; that of a `checkpoint` keeps its generations, too."""
 
-    `tag` is the name of the tag; that of a checkpoint ends in the checkpoint's key.
-    """
-
-    name: str
-    version: int
     tag: str
-    checkpoint: bool = False
+    version: int
+    checkpoint: Checkpoint | None = None
+
+    def __str__(self) -> str:
+        found = self.checkpoint
+        return f"tag {self.tag!r}" if found is None else f"checkpoint {found.name!r}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,9 +201,8 @@ class SearchResult:
     @property
     def any(self) -> bool:
         """Whether there is something to erase: a key, or an index that only a new build clears."""
-        kinds = (ObjectKind.INDEX, ObjectKind.ERASED_KEYS)
         return bool(self.rows) or any(
-            s.kind not in kinds if s.rows else s.rows is None and s.group in self.index_names
+            s.kind is not ObjectKind.ERASED_KEYS if s.rows else s.group in self.index_names
             for s in self.sightings
         )
 
@@ -213,127 +240,114 @@ class Judge:
     now_nanos: int
 
     def list_findings(self) -> list[Finding]:
-        """Each object's finding, in the order of the sightings. No `until` has passed already.
+        """Each object's finding, in the order of the sightings."""
+        return [self._judge(seen) for seen in self.look.sightings]
 
-        A WAL entry stays at the least until the generation that covers it is deleted.
-        """
-        covers = {
-            (seen.shard_id, seen.number): self._judge(seen)[2]
-            for seen in self.look.sightings
-            if seen.kind is ObjectKind.GENERATION
-        }
-        found = []
-        for seen in self.look.sightings:
-            state, why, until = self._judge(seen)
-            cover = seen.shard_id, seen.generation or 0
-            if state is State.HELD and seen.kind is ObjectKind.WAL_ENTRY and cover in covers:
-                why = f"{why.partition(';')[0]}; kept: its generation {seen.generation} is there"
-                until = covers[cover]
-            found.append(
-                Finding(
-                    path=seen.path,
-                    kind=seen.kind.name.lower(),
-                    state=state,
-                    why=why,
-                    bytes=seen.size_bytes,
-                    until=None if until is None or until <= self.now_nanos else iso_time(until),
-                )
-            )
-        return found
-
-    def _judge(self, seen: Sighting) -> tuple[State, str, int | None]:
+    def _judge(self, seen: Sighting) -> Finding:
+        index, rebuilt = self.look.index_names.get(str(seen.group)), self.erasure.clean_version
+        left = self.erasure.not_rebuilt
+        find = partial(self._find, seen)
         if seen.kind.by is By.ELSEWHERE:
-            return State.OUTSIDE, seen.how, None
+            return find(State.OUTSIDE, seen.how)
         if seen.kind is ObjectKind.ERASED_KEYS and seen.rows:
-            return State.HELD, "the keys of an open erasure, until nothing else holds them", None
-        if seen.rows == 0:
-            return State.ABSENT, seen.how, None
+            return find(State.HELD, "the keys of an open erasure, until nothing else holds them")
         if seen.kind is ObjectKind.INDEX:
-            return self._judge_index(seen)
+            # By when it was built: Lance keeps values of deleted rows in some kinds.
+            if index is not None and index in left:
+                return find(State.HELD, f"index {index!r}: {left[index]}")
+            if rebuilt is not None and seen.newest >= rebuilt:
+                return find(State.ABSENT, f"built of the rows of version {rebuilt} or later")
+            return find(State.HELD, "may hold their values", *self._explain(seen))
+        if seen.rows == 0:
+            return find(State.ABSENT, seen.how)
         if seen.kind.by is By.STAGED:
-            return State.UNKNOWN, *self._explain(seen.how, seen)
+            return find(State.UNKNOWN, seen.how, *self._explain(seen))
         if seen.rows is None:
-            return State.UNKNOWN, seen.how, None
+            return find(State.UNKNOWN, seen.how)
         what = f"{seen.how}: {seen.rows} with an erased key"
         if is_again(seen, self.erasure):
-            return State.AGAIN, f"{what}, written since the erasure", None
-        return State.HELD, *self._explain(what, seen)
+            return find(State.AGAIN, f"{what}, written since the erasure")
+        return find(State.HELD, what, *self._explain(seen))
 
-    def _judge_index(self, seen: Sighting) -> tuple[State, str, int | None]:
-        """An index by when it was built: Lance keeps values of deleted rows in some kinds."""
-        name, clean = self.look.index_names.get(seen.group or ""), self.erasure.clean_version
-        if name is not None and name in self.erasure.not_rebuilt:
-            return State.HELD, f"index {name!r}: {self.erasure.not_rebuilt[name]}", None
-        if clean is not None and seen.newest >= clean:
-            if seen.rows:
-                return State.AGAIN, f"{seen.how}: {seen.rows}, written since the erasure", None
-            return State.ABSENT, f"built of the rows of version {clean} or later", None
-        read = f"{seen.how}: {seen.rows} with an erased key"
-        return State.HELD, *self._explain(read if seen.rows else "may hold their values", seen)
+    def _find(
+        self, seen: Sighting, state: State, what: str, stay: str = "", until: int | None = None
+    ) -> Finding:
+        """What was found, why it is still there, and until when at the least; no time that has
+        passed already.
+        """
+        return Finding(
+            path=seen.path,
+            kind=seen.kind.name.lower(),
+            state=state,
+            why=f"{what}; {stay}" if stay else what,
+            bytes=seen.file.size_bytes,
+            until=None if until is None or until <= self.now_nanos else iso_time(until),
+        )
 
-    def _explain(self, what: str, seen: Sighting) -> tuple[str, int | None]:
+    def _explain(self, seen: Sighting) -> tuple[str, int | None]:
         """Why an object is still there, and until when at the least."""
-        why, until = self._explain_stay(seen)
-        return f"{what}; {why}", until
-
-    def _explain_stay(self, seen: Sighting) -> tuple[str, int | None]:
-        kept, latest = self._find_kept(seen.path), max(self.look.versions, default=0)
-        retention = self.permission.retention_seconds
-        match seen.kind.ends:
-            case Ends.DAY:
-                until = seen.modified_at_nanos + round(_STAGED_SECONDS * 1e9)
-                return seen.kind.ends, until
-            case Ends.NOTHING:
-                return f"kept: {kept}" if kept else seen.kind.ends, None
-            case Ends.GARBAGE:
-                expires = self._find_expiry(latest, older=True)
-                if _WAITS in (kept or ""):
-                    grace = round(self.permission.grace_seconds * 1e9)
-                    expires = max(expires or 0, self.now_nanos + grace)
-                return f"kept: {kept or seen.kind.ends}", expires
+        kept, ends, latest = (
+            self._find_kept(seen),
+            seen.kind.ends,
+            max(self.look.versions, default=0),
+        )
+        if ends is Ends.DAY:
+            return ends, seen.file.modified_at_nanos + round(_STAGED_SECONDS * 1e9)
+        if ends is Ends.NOTHING:
+            return f"kept: {kept}" if kept else ends, None
+        if ends is Ends.GARBAGE:
+            grace = round(self.permission.grace_seconds * 1e9)
+            before = max((v for v in self.look.versions if v < latest), default=0)
+            expires = self._find_expiry(before)
+            expires = None if expires is None else expires + grace
+            if _WAITS in (kept or ""):
+                expires = max(expires or 0, self.now_nanos + grace)
+            return f"kept: {kept or ends}", expires
         if seen.pins:
             return f"kept by {', '.join(name_some(seen.pins, _NAMED_MAX, 'others'))}", None
         if not seen.newest:
-            until = seen.modified_at_nanos + round(_LEFTOVER_SECONDS * 1e9)
+            until = seen.file.modified_at_nanos + round(_LEFTOVER_SECONDS * 1e9)
             return "no version names it: Lance's cleanup deletes it once it is a week old", until
-        named = f"version {seen.newest} names it"
         if seen.newest >= latest:
             return f"version {seen.newest}, the latest, names it", None
-        if retention is None:
-            return f"{named}, and no retention expires it", None
         expires = self._find_expiry(seen.newest)
-        if expires is not None and expires <= self.now_nanos:
-            return f"{named}, and stays although it is older (warnings)", None
+        named = f"version {seen.newest} names it"
+        if self.permission.retention_seconds is None:
+            named += ", and no retention expires it"
+        elif expires is not None and expires <= self.now_nanos:
+            named += ", and stays although it is older (warnings)"
         return named, expires
 
-    def _find_kept(self, path: str) -> str | None:
-        """Garbage's reason for the object, or for the folder that it is in."""
-        parts = path.split("/")
+    def _find_kept(self, seen: Sighting) -> str | None:
+        """Garbage's reason for the object, or for the folder that it is in. A WAL entry stays at
+        the least until the generation that covers it is deleted.
+        """
+        cover = self._covers.get((seen.shard_id, seen.generation or 0))
+        parts = (cover or seen.path).split("/")
         folders = ("/".join(parts[:depth]) for depth in range(len(parts), 0, -1))
         return next((self.kept[folder] for folder in folders if folder in self.kept), None)
 
-    def _find_expiry(self, version: int, *, older: bool = False) -> int | None:
-        """When a version, or the newest one before it, expires, and then the grace is over."""
-        times, wait = self.look.versions, self.permission.retention_seconds
-        known = max((v for v in times if v < version), default=None) if older else version
-        if known is None or known not in times or wait is None:
-            return None
-        return times[known] + round((wait + older * self.permission.grace_seconds) * 1e9)
+    @cached_property
+    def _covers(self) -> dict[tuple[ShardId | None, int], str | None]:
+        there = (s for s in self.look.sightings if s.kind is ObjectKind.GENERATION)
+        return {(s.shard_id, s.number): s.group for s in there}
+
+    def _find_expiry(self, version: int) -> int | None:
+        made, wait = self.look.versions.get(version), self.permission.retention_seconds
+        return None if made is None or wait is None else made + round(wait * 1e9)
 
 
 def is_again(seen: Sighting, erasure: Erasure) -> bool:
     """Whether what has the key was written after the tombstones."""
-    clean = erasure.clean_version
+    clean, mark = erasure.clean_version, erasure.marks.get(seen.shard_id or "")
     if seen.kind is ObjectKind.DATA:
         return clean is not None and seen.oldest >= clean
-    if clean is None and not erasure.marks:
+    if seen.kind not in (ObjectKind.WAL_ENTRY, ObjectKind.GENERATION):
         return False
-    mark = erasure.marks.get(seen.shard_id) if seen.shard_id is not None else None
-    if seen.kind is ObjectKind.WAL_ENTRY:
-        return mark is None or seen.number > mark.position
-    if seen.kind is ObjectKind.GENERATION:
-        return mark is None or seen.number > mark.generation
-    return False
+    if mark is None:
+        return clean is not None or bool(erasure.marks)
+    is_entry = seen.kind is ObjectKind.WAL_ENTRY
+    return seen.number > (mark.position if is_entry else mark.generation)
 
 
 def count_holders(look: SearchResult, findings: Iterable[Finding]) -> dict[str, int]:
@@ -347,11 +361,11 @@ def check_pins(uri: str, pins: Sequence[Pin], *, through_tags: bool) -> None:
     """Raise Refused where tags or checkpoints keep the rows, and may not be deleted."""
     if not pins or through_tags:
         return
-    names = [f"{'checkpoint' if p.checkpoint else 'tag'} {p.name!r}" for p in pins]
+    names = name_some([*map(str, pins)], _NAMED_MAX, "others")
     raise Refused(
         "MW-Z01",
-        f"{uri}: {', '.join(name_some(names, _NAMED_MAX, 'others'))} would keep the rows: drop "
-        "what nobody needs, or pass --through-tags, which deletes them; nothing was erased",
+        f"{uri}: {', '.join(names)} would keep the rows: drop what nobody needs, or pass "
+        "--through-tags, which deletes them; nothing was erased",
     )
 
 
@@ -362,23 +376,16 @@ def find_until(findings: Iterable[Finding]) -> str | None:
 
 
 def describe_stuck(uri: str, findings: Iterable[Finding]) -> str | None:
-    """What keeps an erasure open for an unknown time, on one line: each reason with the first
-    object that it keeps. None where a later run is sure to end it.
+    """What keeps an erasure open for an unknown time: each reason with the first object that it
+    keeps. None where a later run is sure to end it.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
     for found in findings:
         if found.is_left and found.until is None:
-            reasons.setdefault(found.why.partition("; ")[2] or found.why, []).append(found.path)
-    if not reasons:
-        return None
-    named = [
-        f"{why} ({paths[0]}{f' and {len(paths) - 1} more' if paths[1:] else ''})"
-        for why, paths in reasons.items()
-    ]
-    return (
-        f"{uri}: no later run is sure to end the erasure: "
-        f"{'; '.join(name_some(named, _NAMED_MAX, 'reasons'))}"
-    )
+            reasons.setdefault(found.why.partition("; ")[2] or found.why, found.path)
+    named = name_some([f"{why} ({path})" for why, path in reasons.items()], _NAMED_MAX, "reasons")
+    text = f"{uri}: no later run is sure to end the erasure: {'; '.join(named)}"
+    return text if reasons else None
 
 
 def find_spent(
@@ -392,19 +399,18 @@ def find_spent(
     """
     views = {shard.shard_id: shard for shard in shards}
     there = {(s.shard_id, s.number) for s in sightings if s.kind is ObjectKind.GENERATION}
-    found = []
-    for seen in sightings:
-        shard, generation = views.get(seen.shard_id or ShardId("")), seen.generation
-        if seen.kind is not ObjectKind.WAL_ENTRY or not seen.rows or is_again(seen, erasure):
-            continue
-        if shard is None or generation is None or seen.writer_epoch is None:
-            continue
-        listed = {g.generation for g in shard.manifest.flushed_generations}
-        if (
-            seen.number <= shard.manifest.replay_after_wal_entry_position
+
+    def is_spent(seen: Sighting) -> bool:
+        shard, generation = views.get(seen.shard_id or ShardId("")), seen.generation or 0
+        return (
+            seen.kind is ObjectKind.WAL_ENTRY
+            and bool(seen.rows)
+            and not is_again(seen, erasure)
+            and shard is not None
+            and seen.number <= shard.manifest.replay_after_wal_entry_position
             and 1 <= generation <= shard.merged_generation
-            and generation not in listed
+            and generation not in {g.generation for g in shard.manifest.flushed_generations}
             and (seen.shard_id, generation) not in there
-        ):
-            found.append(seen)
-    return found
+        )
+
+    return [*filter(is_spent, sightings)]

@@ -184,6 +184,7 @@ def test_claims_that_left_no_row_hold_no_key(tmp_path: Path, puts: Sequence[Sequ
 def test_an_erasure_that_no_later_run_ends_says_what_is_in_its_way(tmp_path: Path) -> None:
     table = People(uri=str(tmp_path / "t"))
     lance.write_dataset(rows_of(named(1, 7), 0), table.uri, schema=SCHEMA).initialize_mem_wal()
+    table.write(rows_of(named(7), 1))
     report = erase(table, "person-0007", retention_seconds=None)
     assert (report.outcome, report.exit_code, report.erasure.until) == ("partial", 6, None)
     assert "no retention expires it" in report.error
@@ -216,6 +217,21 @@ def test_on_a_clone_and_a_branch_a_row_of_the_parent_is_erased(
     assert set(table.rows()) == {"person-0001"}
     assert any(text.startswith(parent) and "erase there" in text for text in report.not_looked_at)
     assert set(People(uri=parent).rows()) == {"person-0001", "person-0007"}
+
+
+def test_a_table_without_a_mem_wal_and_a_row_that_is_put_again(tmp_path: Path) -> None:
+    table = People(uri=str(tmp_path / "t"))
+    dataset = lance.write_dataset(rows_of(named(*range(9)), 0), table.uri, schema=SCHEMA)
+    dataset.create_scalar_index("note", "INVERTED", name="note_idx")
+    report = erase(table, "person-0007", retention_seconds=86_400.0)
+    assert (report.outcome, report.erasure.state, report.claimed) == ("done", "open", ())
+    assert table.rows().keys() == {*named(*range(9))} - {"person-0007"}
+    lance.write_dataset(rows_of(named(7), 1), table.uri, mode="append")
+    report = erase(table, "person-0007")
+    assert (report.error, report.erasure.state) == (None, "done"), held(report)
+    assert report.states["written_again"] == 1
+    assert table.rows()["person-0007"]["note"].startswith(mark_of("person-0007", 1))
+    assert find_marks(table.uri, [mark_of("person-0007", 0).encode()]) == {}
 
 
 def test_a_row_that_is_gone_from_the_base_is_erased(tmp_path: Path) -> None:
@@ -296,7 +312,7 @@ def test_a_tag_that_was_moved_since_is_not_deleted(table: People) -> None:
     dataset.tags.create("kept", dataset.version)
 
     def move(step: str) -> None:
-        if step == "unpin":
+        if step == "drop":
             latest = lance.dataset(table.uri)
             latest.tags.update("kept", latest.version)
 
@@ -328,7 +344,7 @@ def test_the_trail_says_what_was_claimed_and_dropped(table: People, tmp_path: Pa
 # ---- stopped
 
 
-STEPS = ("record", "tombstones", "rebuild", "prove", "forget")
+STEPS = ("record", "tombstones", "deleted", "rebuild", "prove", "forget")
 
 
 @pytest.mark.parametrize(
@@ -461,13 +477,13 @@ def test_nothing_is_clean_while_tombstones_are_not_merged(
 ) -> None:
     table = small(tmp_path)
     leave_out(monkeypatch, "merge")
-    report = erase(table, "person-0001")
+    report = erase(table, "person-0002")
     assert (report.outcome, report.exit_code) == ("partial", PartlyFailed.exit_code)
     assert "not merged" in report.error
     assert report.erasure.state == "open"
     monkeypatch.undo()
-    assert erase(table, "person-0001").erasure.state == "done"
-    assert "person-0001" not in table.rows()
+    assert erase(table, "person-0002").erasure.state == "done"
+    assert "person-0002" not in table.rows()
 
 
 def test_nothing_is_clean_while_a_file_hides_a_row(

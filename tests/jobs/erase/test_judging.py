@@ -19,13 +19,13 @@ from memwal.jobs.erase.plan import (
     SearchResult,
     Sighting,
     State,
+    begin_sighting,
     describe_stuck,
-    find_kind,
     find_spent,
     find_until,
 )
 from memwal.jobs.garbage.plan import Permission
-from memwal.model import Erasure, ErasureMark, ShardId, ShardView
+from memwal.model import Erasure, ErasureMark, ShardId, ShardView, StoredFile
 from memwal.text import iso_time
 from tests.support.views import make_manifest
 
@@ -49,8 +49,9 @@ DONE = Erasure(
 )
 
 
-def seen(kind: ObjectKind, rows: int | None, **more: Any) -> Sighting:
-    return Sighting(path="p", kind=kind, rows=rows, how="looked", **more)
+def seen(kind: ObjectKind, rows: int | None, made: int = 0, **more: Any) -> Sighting:
+    file = StoredFile(path="p", size_bytes=1, modified_at_nanos=made)
+    return Sighting(file=file, kind=kind, rows=rows, how="looked", **more)
 
 
 def judged(sighting: Sighting, erasure: Erasure = DONE) -> Finding:
@@ -88,8 +89,6 @@ CASES = {
     "an index of an older version": (seen(ObjectKind.INDEX, None, newest=6), State.HELD),
     "an index of no version": (seen(ObjectKind.INDEX, None), State.HELD),
     "an index that was built anew": (seen(ObjectKind.INDEX, None, newest=8), State.ABSENT),
-    "a new index with a value": (seen(ObjectKind.INDEX, 1, newest=8), State.AGAIN),
-    "an old index with a value": (seen(ObjectKind.INDEX, 1, newest=6), State.HELD),
     "a generation": (seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=3), State.HELD),
     "a later generation": (seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=4), State.AGAIN),
     "a WAL entry": (seen(ObjectKind.WAL_ENTRY, 1, shard_id=SHARD, number=7), State.HELD),
@@ -130,10 +129,10 @@ def test_an_index_that_was_not_built_anew_holds_whatever_version_names_it() -> N
 def test_until_when() -> None:
     assert judged(seen(ObjectKind.DATA, 1, newest=6)).until == at(9 * DAY)
     assert judged(seen(ObjectKind.DATA, 1, newest=6, pins=("tag 'x'",))).until is None
-    assert judged(seen(ObjectKind.DATA, 1, modified_at_nanos=2 * DAY)).until == at(9 * DAY)
-    staged = seen(ObjectKind.STAGED, None, modified_at_nanos=8 * DAY)
+    assert judged(seen(ObjectKind.DATA, 1, 2 * DAY)).until == at(9 * DAY)
+    staged = seen(ObjectKind.STAGED, None, 8 * DAY)
     assert (judged(staged).state, judged(staged).until) == (State.UNKNOWN, at(9 * DAY))
-    assert judged(replace(staged, modified_at_nanos=7 * DAY)).until is None
+    assert judged(seen(ObjectKind.STAGED, None, 7 * DAY)).until is None
     data, generation = (
         judged(seen(ObjectKind.DATA, 1, newest=6)),
         judged(seen(ObjectKind.GENERATION, 1, shard_id=SHARD, number=1)),
@@ -193,7 +192,7 @@ def test_no_moment_that_has_passed_is_named(reason: str, hours: int | None) -> N
     ],
 )
 def test_each_object_is_of_one_kind(path: str, kind: ObjectKind) -> None:
-    assert find_kind(path) is kind
+    assert begin_sighting(StoredFile(path=path, size_bytes=1, modified_at_nanos=1)).kind is kind
 
 
 ENTRY = seen(
@@ -209,7 +208,6 @@ ENTRY = seen(
         (replace(ENTRY, number=8), (), 2, (), 9, False),  # written again
         (replace(ENTRY, number=7), (), 2, (), 6, False),  # not covered
         (replace(ENTRY, generation=None), (), 2, (), 6, False),
-        (replace(ENTRY, writer_epoch=None), (), 2, (), 6, False),
         (replace(ENTRY, shard_id=ShardId("x")), (), 2, (), 6, False),
         (ENTRY, (), 1, (), 6, False),
         (ENTRY, (), 2, (2,), 6, False),

@@ -13,7 +13,7 @@ from memwal.clock import SystemClock
 from memwal.format import layout
 from memwal.model import Cursor
 from memwal.run.stores import open_stores
-from tests.jobs.erase.people import People, check_gone, erase
+from tests.jobs.erase.people import People, check_gone, erase, rows_of
 from tests.support import builders
 from tests.support.stopping import Stop, StopAt
 
@@ -75,6 +75,7 @@ def test_one_that_has_to_ask_stops_no_other(
     with pytest.raises(Stop):
         erase(people, "person-0007", steps=StopAt("tombstones"))
     begin(people, "person-0008")
+    people.write(rows_of(["person-0007"], 4))
     # Of a lease that is held, one asks for all.
     stores = open_stores(people.uri, {})
     claim = stores.leases.acquire("merge")
