@@ -44,7 +44,7 @@ from memwal.jobs.erase.plan import (
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ShardId, TableView
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable, describe_error
 from memwal.text import iso_time
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ _DROPPED = "dropped; its folder is deleted once the grace is over"
 class Eraser:
     """Erases the rows of one table's keys. `run_job` runs another job under this run's lease.
 
-    `record` is the open erasure that it goes on with, if any; the other fields without a parameter
-    are what the run has come to. `first` is what it saw at first, `look` what it saw last before
-    anything was rewritten, and at the end that of the proof.
+    `record` is the open erasure that it goes on with, or a new one that is not stored yet. The
+    fields without a parameter are what the run has come to. `first` is what it saw at first, `look`
+    what it saw last before anything was rewritten, and at the end that of the proof.
     """
 
     table: OpenTable
@@ -77,10 +77,10 @@ class Eraser:
     erased: ErasedTable
     options: EraseOptions
     permission: Permission
-    holder: str
     run_job: Callable[[str], JobOnTable]
     must_stop: Callable[[Sequence[JobOnTable]], bool]
-    record: Erasure | None = None
+    record: Erasure
+    is_stored: bool
     first: SearchResult = field(init=False)
     look: SearchResult = field(init=False)
     found: dict[str, int] = field(init=False, default_factory=dict)
@@ -97,7 +97,7 @@ class Eraser:
         try:
             if self.look.any and not self._is_deleted:
                 self.claimed += self.erased.plan(view, self.look).keys
-            self._check_pins()
+            check_pins(self.stores.uri, self.look.pins, self.options.request.through_tags)
         except Refused as error:  # with all that holds the keys beside it
             stopped = error
         left = [found for found in self._judge() if found.is_left]
@@ -106,13 +106,13 @@ class Eraser:
     def run(self, view: TableView) -> EraseTableReport:
         """Erase, or go on with it. Raises what kept it from beginning."""
         self._begin_look(view)
-        self._check_pins()
-        if self.record is None and not self.look.any:
+        check_pins(self.stores.uri, self.look.pins, self.options.request.through_tags)
+        if not (self.is_stored or self.look.any):
             return self._report(view, ())
         if not self._is_deleted:
             self._ask(self.erased.plan(view, self.look).keys)
         self.table.take_lease("erase", self.options)
-        self.record = self._begin(view)
+        self._begin()
         stopped, seen = None, None
         try:
             self._delete()
@@ -129,15 +129,10 @@ class Eraser:
         self.warnings += self.look.problems
         self.found = count_holders(self.look, self._judge())
 
-    def _check_pins(self) -> None:
-        through_tags = self.options.request.through_tags
-        check_pins(self.stores.uri, self.look.pins, through_tags=through_tags)
-
     def _judge(self) -> list[Finding]:
-        blank = Erasure(erasure_id="", keys=0, began_at="", holder="", version_before=0)
         return Judge(
             look=self.look,
-            erasure=self.record or blank,
+            erasure=self.record,
             permission=self.permission,
             kept=find_kept(self.jobs),
             now_nanos=self.stores.clock.now_nanos(),
@@ -146,19 +141,17 @@ class Eraser:
     def _report(
         self, view: TableView, findings: Sequence[Finding], error: MemWalError | None = None
     ) -> EraseTableReport:
-        outcome = DONE if self.record is not None or self.look.any else NOTHING_TO_DO
-        if error is not None:
-            begun = self.record is not None and (self.claimed or self._is_deleted)
-            outcome = PARTIAL if begun else error.outcome
+        nothing = not (self.is_stored or self.look.any)
+        told = describe_error(error, NOTHING_TO_DO if nothing else DONE)
+        if error is not None and self.is_stored and (self.claimed or self._is_deleted):
+            told["outcome"] = PARTIAL
         return EraseTableReport(
-            table=self.table.resolved.name,
-            outcome=outcome,
-            exit_code=0 if error is None else error.exit_code,
-            error=None if error is None else str(error),
+            **told,
             cause=error,
+            table=self.table.resolved.name,
             version_before=view.version,
             version_after=self.look.version,
-            erasure=self.record,
+            erasure=self.record if self.is_stored else None,
             keys=self.keys.count,
             rows=self.first.rows,
             found=self.found,
@@ -172,30 +165,22 @@ class Eraser:
 
     # ---- record and deletes
 
-    def _begin(self, view: TableView) -> Erasure:
-        """The record, as it is under the lease: another run may have begun it, or gone on."""
+    def _begin(self) -> None:
+        """Store the record, or take it as it is under the lease: another run may have gone on."""
         erasures = self.stores.erasures
         if (found := find_open(self.stores, self.keys)) is not None:
-            return found
-        if self.record is not None:
+            self.record, self.is_stored = found, True
+            return
+        if self.is_stored:
             ended = f"another run has ended erasure {self.record.erasure_id} meanwhile"
             raise LostRace(f"{self.stores.uri}: {ended}")
         for other in erasures.list():
             begun = other.state != "open" or other.planned or other.marks
             if not begun and erasures.read_keys(other.erasure_id) is None:
                 erasures.drop(other.erasure_id)
-        record = Erasure(
-            erasure_id=self.stores.clock.new_id().replace("-", "")[:8],
-            keys=self.keys.count,
-            began_at=self._now(),
-            holder=self.holder,
-            run_id=self.options.run_id,
-            version_before=view.version,
-            retention_seconds=self.permission.retention_seconds,
-        )
         self._before("record")
-        erasures.begin(record, self.keys.table)
-        return record
+        erasures.begin(self.record, self.keys.table)
+        self.is_stored = True
 
     def _now(self) -> str:
         return str(iso_time(self.stores.clock.now_nanos(), "milliseconds"))
@@ -231,24 +216,17 @@ class Eraser:
             self._before("delete")
             self.erased.delete_rows()
             self.options.steps("deleted")
-        written = self._open.planned
+        written = self.record.planned
         self._note(written=written, marks=marks, deleted_version=self._latest)
 
     @property
     def _is_deleted(self) -> bool:
         """Whether step 3 is done."""
-        record = self.record
-        return record is not None and (record.deleted_version or record.clean_version) is not None
-
-    @property
-    def _open(self) -> Erasure:
-        if self.record is None:
-            raise MemWalError("the erasure has no record")
-        return self.record
+        return (self.record.deleted_version or self.record.clean_version) is not None
 
     def _note(self, **changed: Any) -> None:
         self.table.before_commit()
-        self.record = replace(self._open, **changed)
+        self.record = replace(self.record, **changed)
         self.stores.erasures.put(self.record)
 
     # ---- the base
@@ -260,7 +238,7 @@ class Eraser:
         one has gone, it begins anew after that: versions before it name the former files.
         """
         self._run_job("merge")
-        record, names = self._open, self.erased.list_indexes()
+        record, names = self.record, self.erased.list_indexes()
         first, missed = record.clean_version is None, record.not_rebuilt
         if first:
             self._check_merged()
@@ -275,7 +253,10 @@ class Eraser:
                 left[name] = f"could not be built anew: {error}. Drop it, or run again"
         if first:
             self._run_job("index-catchup")
-        self._leave_latest()
+        self._before("leave")
+        texts, latest = (ObjectKind.VERSION, ObjectKind.TRANSACTION), self._latest
+        if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
+            self.erased.commit_nothing()  # it names a key, as a delete's condition does
         clean = self._latest if first or missed.keys() - left.keys() else record.clean_version
         built = [*record.rebuilt, *built]
         self._note(rebuilt=tuple(built), not_rebuilt=left, clean_version=clean)
@@ -294,16 +275,9 @@ class Eraser:
     def _latest(self) -> int:
         return self.stores.views.table_version()
 
-    def _leave_latest(self) -> None:
-        """Make another version where the latest one names a key, as a delete's condition does."""
-        self._before("leave")
-        texts, latest = (ObjectKind.VERSION, ObjectKind.TRANSACTION), self._latest
-        if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
-            self.erased.commit_nothing()
-
     def _check_merged(self) -> None:
         """Raise PartlyFailed while a shard's tombstones are not in the base: its rows still are."""
-        record, merged = self._open, self.stores.views.table().mem_wal.merged
+        record, merged = self.record, self.stores.views.table().mem_wal.merged
         late = [s for s in record.written if merged.get(ShardId(s), 0) < record.marks[s].generation]
         if late:
             where = f"{self.stores.uri}: the tombstones of shard {', '.join(late)}"
@@ -347,7 +321,7 @@ class Eraser:
         """
         view = self.stores.views.table()
         look = self.search.look(view)
-        spent = find_spent(look.sightings, view.shards, self._open)
+        spent = find_spent(look.sightings, view.shards, self.record)
         why = "its rows are merged; a sentinel keeps its position"
         self._drop(
             [
@@ -373,7 +347,7 @@ class Eraser:
         self, view: TableView, seen: SearchResult | None, stopped: MemWalError | None
     ) -> EraseTableReport:
         """Step 8."""
-        record, erasures = self._open, self.stores.erasures
+        record, erasures = self.record, self.stores.erasures
         self.look = seen or self.search.look(self.stores.views.table())
         findings = self._judge()
         self.options.steps("prove")

@@ -33,7 +33,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.records.process import this_holder
-from memwal.text import mask_address
+from memwal.text import iso_time, mask_address
 
 NAME = "erase"
 # Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
@@ -65,12 +65,10 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     ) -> TableReport:
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
-        schema, asked = stores.tables.seen(view.version).schema, options.request
-        request = convert_request(asked, EraseRequest)
+        request = convert_request(options.request, EraseRequest)
+        schema = stores.tables.seen(view.version).schema
         keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
-        record = find_open(stores, keys)
-        eraser = _make_eraser(options, progress, table, stores, keys, record)
-        return eraser.run(view) if options.acts else eraser.plan(view)
+        return _erase(options, progress, table, stores, view, keys, find_open(stores, keys))
 
     return _run(options, progress, erase)
 
@@ -85,26 +83,23 @@ def run_resume(options: EraseOptions, progress: Progress) -> JobReport:
         options: EraseOptions, table: OpenTable, stores: Stores, view: TableView
     ) -> TableReport:
         name, jobs = table.resolved.name, list[JobOnTable]()
-        left = {e.erasure_id: e for e in stores.erasures.list() if e.state == "open"}
-        for record in left.values():
+        records = [record for record in stores.erasures.list() if record.state == "open"]
+        for record in records:
             progress.say(f"{name}: erasure {record.erasure_id}")
-            report: TableReport
             try:
                 keys = _read_stored(stores, record)
-                eraser = _make_eraser(options, progress, table, stores, keys, record)
                 now = stores.views.table() if jobs else view
-                report = eraser.run(now) if options.acts else eraser.plan(now)
+                report: TableReport = _erase(options, progress, table, stores, now, keys, record)
             except MemWalError as error:
                 report = failed_report(name, error)
             jobs.append(JobOnTable(job=NAME, report=report))
-            if isinstance(report, EraseTableReport) and report.erasure is not None:
-                left = {**left, record.erasure_id: report.erasure}
             if report.outcome == HELD:
                 break
+        began = {record.erasure_id for record in records}
         warnings = (text for job in jobs for text in getattr(job.report, "warnings", ()))
         return EraseTableReport(
             table=name,
-            erasures=tuple(left.values()),
+            erasures=tuple(e for e in stores.erasures.list() if e.erasure_id in began),
             warnings=tuple(dict.fromkeys(warnings)),
             **sum_up_jobs(jobs),
         )
@@ -159,36 +154,29 @@ def _read_stored(stores: Stores, record: Erasure) -> Keys:
     return Keys(stored)
 
 
-def _make_eraser(
+def _erase(
     options: EraseOptions,
     progress: Progress,
     table: OpenTable,
     stores: Stores,
+    view: TableView,
     keys: Keys,
     record: Erasure | None,
-) -> Eraser:
-    request, acts = options.request, options.acts
-    permission = permit(convert_request(request, GarbageRequest), table.resolved.settings)
+) -> EraseTableReport:
+    request, resolved, tables = options.request, table.resolved, [table.resolved]
+    permission = permit(convert_request(request, GarbageRequest), resolved.settings)
     began = None if record is None else record.retention_seconds
     if permission.retention_seconds is None and (began or 0) >= RETENTION_SECONDS_MIN:
         # As it began; a short one has to be asked for again.
         permission = replace(permission, retention_seconds=began)
-    garbage = convert_request(
-        request,
-        GarbageRequest,
-        execute=acts,
-        wal=True,
-        full=True,
-        retention_seconds=permission.retention_seconds if acts else None,
-    )
-    tables, resolved = [table.resolved], table.resolved
+    how = {"retention_seconds": permission.retention_seconds, "wal": True, "full": True}
+    garbage = convert_request(request, GarbageRequest, **how)
     rewritten = [resolved.with_settings(_REWRITE)]
-    collected = options.for_job(GarbageOptions, tables, request=garbage, dry_run=not acts)
     jobs: dict[str, Callable[[Progress], JobReport]] = {
         "merge": partial(run_merge, options.for_job(MergeOptions, tables)),
         "compaction": partial(run_compaction, options.for_job(CompactionOptions, rewritten)),
         "index-catchup": partial(run_index_catchup, options.for_job(IndexCatchupOptions, tables)),
-        "garbage": partial(run_garbage, collected),
+        "garbage": partial(run_garbage, options.for_job(GarbageOptions, tables, request=garbage)),
     }
 
     def run_job(name: str) -> JobOnTable:
@@ -196,8 +184,17 @@ def _make_eraser(
         table.before_commit()
         return JobOnTable(job=name, report=jobs[name](Quiet(progress)).tables[0])
 
+    new = Erasure(
+        erasure_id=stores.clock.new_id().replace("-", "")[:8],
+        keys=keys.count,
+        began_at=str(iso_time(stores.clock.now_nanos(), "milliseconds")),
+        holder=this_holder().partition(":")[0],
+        run_id=options.run_id,
+        version_before=view.version,
+        retention_seconds=permission.retention_seconds,
+    )
     backups = None if resolved.backup is None else mask_address(resolved.backup.uri)
-    return Eraser(
+    eraser = Eraser(
         table=table,
         stores=stores,
         keys=keys,
@@ -205,8 +202,9 @@ def _make_eraser(
         erased=ErasedTable(stores, keys),
         options=options,
         permission=permission,
-        holder=this_holder().partition(":")[0],
         run_job=run_job,
         must_stop=must_stop,
-        record=record,
+        record=record or new,
+        is_stored=record is not None,
     )
+    return eraser.run(view) if options.acts else eraser.plan(view)

@@ -84,15 +84,12 @@ class Keys:
     def __init__(self, keys: pa.Table) -> None:
         self.table = keys
         self.names = tuple(keys.column_names)
-        self._types = keys.schema.types
         self._set = KeySet(keys.columns)
-        self._texts = [_list_texts(column) for column in keys.columns]
-        self._numeric = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in self._types]
-
-    @property
-    def count(self) -> int:
-        """How many keys there are."""
-        return int(self._set.count)
+        self.count = int(self._set.count)
+        found = (pc.unique(column).to_pylist() for column in keys.columns)
+        self._texts = [{text for value in values for text in _spell(value)} for values in found]
+        types = keys.schema.types
+        self._numeric = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in types]
 
     def same_as(self, other: pa.Table) -> bool:
         """Whether these are the keys of another table, in any order; each is there once."""
@@ -187,10 +184,6 @@ def _walk(value: object) -> Iterator[object]:
             yield from _walk(item)
     elif value is not None:
         yield value
-
-
-def _list_texts(column: pa.ChunkedArray) -> set[str]:
-    return {text for value in pc.unique(column).to_pylist() for text in _spell(value)}
 
 
 def _spell(value: object) -> Iterator[str]:

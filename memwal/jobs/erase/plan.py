@@ -357,7 +357,7 @@ def count_holders(look: SearchResult, findings: Iterable[Finding]) -> dict[str, 
     return dict(Counter(kind for kind, _ in held))
 
 
-def check_pins(uri: str, pins: Sequence[Pin], *, through_tags: bool) -> None:
+def check_pins(uri: str, pins: Sequence[Pin], through_tags: bool) -> None:
     """Raise Refused where tags or checkpoints keep the rows, and may not be deleted."""
     if not pins or through_tags:
         return

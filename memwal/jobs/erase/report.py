@@ -87,19 +87,14 @@ def show_table(report: EraseTableReport) -> list[RenderableType]:
         style = "green" if erasure.state == "done" else "yellow"
         text = f"  erasure {erasure.erasure_id} is {erasure.state}: {states}"
         parts.append(Text(text, style=style))
-    parts += _show_left(report)
+    left = [
+        f"    {found.path}: {found.why}{f', until {found.until} at least' if found.until else ''}"
+        for found in report.objects
+        if found.state in ("held", "unknown")
+    ]
+    parts += [Text(line, style="yellow") for line in name_some(left, _SHOWN_MAX, "objects")]
     if again := report.states.get("written_again"):
         text = f"  {count_of(again, 'object')} with a key that was written again: not erased"
         parts.append(Text(text, style="yellow"))
     parts += [Text(f"  not looked at: {name}", style="dim") for name in report.not_looked_at]
     return parts + warnings
-
-
-def _show_left(report: EraseTableReport) -> list[RenderableType]:
-    """A line for each object that is left."""
-    lines = [
-        f"    {found.path}: {found.why}{f', until {found.until} at least' if found.until else ''}"
-        for found in report.objects
-        if found.state in ("held", "unknown")
-    ]
-    return [Text(line, style="yellow") for line in name_some(lines, _SHOWN_MAX, "objects")]

@@ -96,10 +96,12 @@ class TableSearch:
         with ThreadPoolExecutor(_READERS_MAX) as pool:
             found, problems = retained.read(pool, verified=True)
         versions = [version for version in found if version.on_main]
-        pinned, tags = self._read_pins(retained)
-        known = _Known(
-            hits=hits, groups=_add_up(hits), pinned=pinned, shards=self._find_named_shards(view)
-        )
+        pinned: dict[int, list[str]] = {DETACHED: [DETACHED_TEXT]}
+        references = list(self._read_references(retained))
+        for kind, name, number in references:
+            pinned.setdefault(number, []).append(f"{kind} {name!r}")
+        shards = self._find_named_shards(view)
+        known = _Known(hits=hits, groups=_add_up(hits), pinned=pinned, shards=shards)
         self._follow(versions, known, view.version)
         dataset = self.stores.tables.base(view.version)
         indexes = call_lance(lambda: describe_indexes(dataset))
@@ -111,7 +113,7 @@ class TableSearch:
                 v.version: v.timestamp_nanos for v in versions if not layout.is_detached(v.version)
             },
             index_names={str(part.uuid): i.name for i in indexes for part in i.segments},
-            pins=tuple(self._find_pins(tags, known)),
+            pins=tuple(self._find_pins(references, known)),
             fragments=tuple(known.fragments),
             rows_outside=known.shown,
             elsewhere=tuple(self._name_elsewhere(files, view, known.shown)),
@@ -272,34 +274,29 @@ class TableSearch:
 
     # ---- what keeps versions, and what lies elsewhere
 
-    def _read_pins(self, found: RetainedVersions) -> tuple[dict[int, list[str]], dict[str, int]]:
-        """By version of main, the tags and branches that keep it; and the tags alone."""
-        pinned = {DETACHED: [DETACHED_TEXT]}
-        tags: dict[str, int] = {}
+    def _read_references(self, found: RetainedVersions) -> Iterator[tuple[str, str, int]]:
+        """The tags and branches of main: kind, name and version."""
         for path, version in found.list_references():
             if version is None:
                 where = f"{self.stores.uri}: {path}"
                 raise Corruption("MW-G07", f"{where} can't be read as a reference")
             _, kind, file = path.split("/", 2)
-            name = unquote(file.removesuffix(".json"))
-            pinned.setdefault(version, []).append(f"{_WORDS[kind]} {name!r}")
-            if kind == "tags":
-                tags[name] = version
-        return pinned, tags
+            yield _WORDS[kind], unquote(file.removesuffix(".json")), version
 
-    def _find_pins(self, tags: Mapping[str, int], known: _Known) -> Iterator[Pin]:
-        for name, version in sorted(tags.items()):
-            if version in known.held_at and not name.startswith(layout.checkpoint_tag("")):
+    def _find_pins(
+        self, references: Sequence[tuple[str, str, int]], known: _Known
+    ) -> Iterator[Pin]:
+        ours = layout.checkpoint_tag("")
+        for kind, name, version in references:
+            if kind == "tag" and version in known.held_at and not name.startswith(ours):
                 yield Pin(tag=name, version=version)
         for found in self.stores.checkpoints.list():
-            folders = {
-                f"{layout.shard_folder(s.shard_id)}/{g.path}"
-                for s in found.shards
-                for g in s.pending
-            }
+            pending = [
+                (layout.shard_folder(s.shard_id), g) for s in found.shards for g in s.pending
+            ]
+            folders = {f"{folder}/{generation.path}" for folder, generation in pending}
             if found.version in known.held_at or folders & known.groups.keys():
-                tag = layout.checkpoint_tag(found.key)
-                yield Pin(tag=tag, version=found.version, checkpoint=found)
+                yield Pin(tag=f"{ours}{found.key}", version=found.version, checkpoint=found)
 
     def _name_elsewhere(
         self, files: Sequence[StoredFile], view: TableView, outside: Mapping[str, int]

@@ -73,11 +73,8 @@ def test_columns_change_and_their_indexes_go(uri: str) -> None:
 
 
 def test_some_need_a_mem_wal(uri: str) -> None:
-    table = memwal.open_table(uri)
     with pytest.raises(NotATable, match="memwal init"):
         open_writer(uri)
-    with pytest.raises(Usage, match="memwal init"):
-        table.erase(key=[("id", "1")])
 
 
 def test_a_table_that_lost_its_mem_wal_is_no_plain_one(tmp_path: Path) -> None:
