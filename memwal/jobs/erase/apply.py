@@ -40,6 +40,7 @@ from memwal.jobs.erase.plan import (
     describe_stuck,
     find_spent,
     find_until,
+    mark_shards,
 )
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.garbage.plan import Permission
@@ -96,7 +97,7 @@ class Eraser:
         stopped = None
         try:
             if self.look.any and not self._is_deleted:
-                self.claimed += self.erased.plan(view, self.look).keys
+                self.claimed += self.erased.plan(view, self.look)
             check_pins(self.stores.uri, self.look.pins, self.options.request.through_tags)
         except Refused as error:  # with all that holds the keys beside it
             stopped = error
@@ -110,7 +111,7 @@ class Eraser:
         if not (self.is_stored or self.look.any):
             return self._report(view, ())
         if not self._is_deleted:
-            self._ask(self.erased.plan(view, self.look).keys)
+            self._ask(self.erased.plan(view, self.look))
         self.table.take_lease("erase", self.options)
         self._begin()
         stopped, seen = None, None
@@ -203,11 +204,10 @@ class Eraser:
             return
         view = self.stores.views.table()
         self.look = self.search.look(view)
-        claims = self.erased.plan(view, self.look)
-        self._ask(claims.keys)
-        self._note(planned=tuple(claims.keys))
-        marks = dict(claims.marks)
-        for shard, keys in claims.keys.items():
+        claims, marks = self.erased.plan(view, self.look), mark_shards(view, self.look)
+        self._ask(claims)
+        self._note(planned=tuple(claims))
+        for shard, keys in claims.items():
             self._before("tombstones")
             marks[shard] = self.erased.write(shard, keys)
             self.claimed.append(shard)
@@ -216,8 +216,7 @@ class Eraser:
             self._before("delete")
             self.erased.delete_rows()
             self.options.steps("deleted")
-        written = self.record.planned
-        self._note(written=written, marks=marks, deleted_version=self._latest)
+        self._note(written=tuple(claims), marks=marks, deleted_version=self._latest)
 
     @property
     def _is_deleted(self) -> bool:

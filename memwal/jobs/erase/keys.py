@@ -67,6 +67,8 @@ def _read_file(
     }
     if (found := formats.get(suffix := Path(file).suffix.lower())) is None:
         raise Usage("expected a name in .csv or .parquet")
+    if not Path(file).is_file():
+        raise Usage("no such file")
     opened = pa.dataset.dataset(file, format=found)
     if missing := {*names} - {*opened.schema.names}:
         raise Usage(f"no column {', '.join(sorted(missing))}, which the key has")

@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from memwal.errors import Refused
 from memwal.format import layout
 from memwal.jobs.garbage.plan import Permission
-from memwal.model import Checkpoint, Erasure, ShardId, ShardView, StoredFile
+from memwal.model import Checkpoint, Erasure, ErasureMark, ShardId, ShardView, StoredFile, TableView
 from memwal.text import iso_time, name_some
 
 _NAMED_MAX = 5
@@ -335,6 +335,26 @@ class Judge:
     def _find_expiry(self, version: int) -> int | None:
         made, wait = self.look.versions.get(version), self.permission.retention_seconds
         return None if made is None or wait is None else made + round(wait * 1e9)
+
+
+def mark_shards(view: TableView, look: SearchResult) -> dict[str, ErasureMark]:
+    """How far every shard goes; one without a manifest too, by what lies in its folder."""
+    highest: dict[tuple[ShardId, ObjectKind], int] = {}
+    for seen in look.sightings:
+        if seen.shard_id is not None:
+            at = seen.shard_id, seen.kind
+            highest[at] = max(seen.number, highest.get(at, 0))
+    for shard in view.shards:
+        manifest, at = shard.manifest, (shard.shard_id, ObjectKind.WAL_ENTRY)
+        highest[at] = max(manifest.replay_after_wal_entry_position, highest.get(at, 0))
+        highest[shard.shard_id, ObjectKind.GENERATION] = manifest.current_generation - 1
+    return {
+        shard: ErasureMark(
+            position=highest.get((shard, ObjectKind.WAL_ENTRY), 0),
+            generation=highest.get((shard, ObjectKind.GENERATION), 0),
+        )
+        for shard, _ in highest
+    }
 
 
 def is_again(seen: Sighting, erasure: Erasure) -> bool:

@@ -7,8 +7,7 @@ clear into its transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import cached_property
 
 import pyarrow as pa
@@ -28,17 +27,6 @@ from memwal.store.tables.indexes import describe_indexes, find_index, index_kind
 from memwal.store.tables.lance_calls import call_lance
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Claims:
-    """The shards to claim with the keys to delete in each, and how far all shards go.
-
-    `marks` are of the shards as they were when they were looked at.
-    """
-
-    keys: Mapping[ShardId, pa.Table] = field(default_factory=dict)
-    marks: Mapping[str, ErasureMark] = field(default_factory=dict)
-
-
 class ErasedTable:
     """The table that rows are erased from."""
 
@@ -49,8 +37,11 @@ class ErasedTable:
 
     # ---- rows
 
-    def plan(self, view: TableView, look: SearchResult) -> Claims:
-        """Choose the shards to claim. Raises Refused for a SEALED one, and what broke a shard."""
+    def plan(self, view: TableView, look: SearchResult) -> dict[ShardId, pa.Table]:
+        """The shards to claim with the keys to delete in each.
+
+        Raises Refused for a SEALED one, and what broke a shard.
+        """
         for broken in view.broken:
             raise broken.error
         keys = self._read_waiting(view, look)
@@ -60,7 +51,7 @@ class ErasedTable:
                 raise Refused(
                     "MW-M05", f"{where} is SEALED and holds the keys: no writer may claim it"
                 )
-        return Claims(keys=keys, marks=_mark(view, look))
+        return keys
 
     def _read_waiting(self, view: TableView, look: SearchResult) -> dict[ShardId, pa.Table]:
         """The keys of what the base does not have yet: in a shard's WAL above its replay position,
@@ -175,23 +166,3 @@ class ErasedTable:
     def empty(self, entry: Sighting) -> None:
         """Put a sentinel in place of a WAL entry."""
         self._stores.objects.put(entry.path, sentinel_bytes(entry.writer_epoch or 1))
-
-
-def _mark(view: TableView, look: SearchResult) -> dict[str, ErasureMark]:
-    """How far every shard goes; one without a manifest too, by what lies in its folder."""
-    highest: dict[tuple[ShardId, ObjectKind], int] = {}
-    for seen in look.sightings:
-        if seen.shard_id is not None:
-            at = seen.shard_id, seen.kind
-            highest[at] = max(seen.number, highest.get(at, 0))
-    for shard in view.shards:
-        manifest, at = shard.manifest, (shard.shard_id, ObjectKind.WAL_ENTRY)
-        highest[at] = max(manifest.replay_after_wal_entry_position, highest.get(at, 0))
-        highest[shard.shard_id, ObjectKind.GENERATION] = manifest.current_generation - 1
-    return {
-        shard: ErasureMark(
-            position=highest.get((shard, ObjectKind.WAL_ENTRY), 0),
-            generation=highest.get((shard, ObjectKind.GENERATION), 0),
-        )
-        for shard, _ in highest
-    }

@@ -234,6 +234,15 @@ def test_a_table_without_a_mem_wal_and_a_row_that_is_put_again(tmp_path: Path) -
     assert find_marks(table.uri, [mark_of("person-0007", 0).encode()]) == {}
 
 
+def test_a_latest_version_that_names_the_key_is_left(tmp_path: Path) -> None:
+    table = People(uri=str(tmp_path / "t"))
+    lance.write_dataset(rows_of(named(1), 0), table.uri, schema=SCHEMA)
+    lance.dataset(table.uri).delete("id = 'person-0007'")
+    assert find_marks(table.uri, marks("person-0007"))
+    assert erase(table, "person-0007").erasure.state == "done"
+    check_gone(table, "person-0007")
+
+
 def test_a_row_that_is_gone_from_the_base_is_erased(tmp_path: Path) -> None:
     table = People(uri=str(tmp_path / "t"))
     lance.write_dataset(rows_of(named(1, 2), 0), table.uri, schema=SCHEMA).initialize_mem_wal()
