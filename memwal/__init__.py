@@ -1,4 +1,4 @@
-"""memwal keeps the MemWAL write tier of Lance tables healthy.
+"""memwal keeps Lance and LanceDB tables healthy, and merges their MemWAL.
 
     import memwal
 

@@ -19,6 +19,7 @@ MODELS = ROOT / "tests" / "model"
 
 _PROMISE = re.compile(r"([^\n]+(?:\n[^\n]+)*)\n\n<!--held:([\w-]+)-->$", re.M)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+_SENTENCE = re.compile(r"(?<=[^ .][.:;])\s")
 _HEAD = """# What holds each promise
 
 Made by `make reference` out of what memwal [promises](../promises/guarantees.md), or
@@ -39,7 +40,7 @@ def read_promises() -> str:
 
 
 def write_page(promises: str, holders: Holders) -> str:
-    """Return the page: each promise that has a mark, with what holds it.
+    """Return the page: how each promise that has a mark begins, and what holds it.
 
     A mark that nothing holds, a holder without a mark, and a test or a model that does not exist
     are a ValueError.
@@ -52,8 +53,8 @@ def write_page(promises: str, holders: Holders) -> str:
     parts = [_HEAD]
     for promise, mark in found:
         lines = "\n".join(f"- {line}" for line in _list_holders(holders[mark]))
-        words = _LINK.sub(r"\1", promise)
-        parts.append(f"## {mark}\n\n{words}\n\n{lines}\n")
+        begins = _SENTENCE.split(_LINK.sub(r"\1", " ".join(promise.split())))[0]
+        parts.append(f"## {mark}\n\n{begins}\n\n{lines}\n")
     return "\n".join(parts)
 
 

@@ -123,8 +123,6 @@ def test_a_file_of_somebody_else_is_not_taken_unasked(
         ("[defaults]\nstorage_options = { a = 1 }", "defaults.storage_options.a"),
         ("[airflow]\non_failure = 'tell'", "airflow.on_failure.0: String should match"),
         ("[airflow]\non_failure = ['os; x.y']", "airflow.on_failure.0: String should match"),
-        ("[airflow]\non_deadline = 'a.b'", "deadline_seconds and on_deadline go together"),
-        ("[airflow]\ndeadline_seconds = 9", "deadline_seconds and on_deadline go together"),
         ("tables = 3", "tables"),
         ("[defaults", "not valid TOML"),
         ("one = 1\n[defaults]\ntwo = 2", "unknown key 'defaults.two'; unknown key 'one'"),

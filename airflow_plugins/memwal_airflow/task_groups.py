@@ -30,7 +30,7 @@ from airflow.utils.types import DagRunType
 
 from memwal.config import AirflowDags, Config, mask_address
 from memwal.report import DONE, NOTHING_TO_DO
-from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
+from memwal_airflow.alerts import build_failure_callbacks
 from memwal_airflow.assets.events import (
     BACKED_UP,
     COLLECTED,
@@ -200,10 +200,8 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
 def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, Any]:
     """The fields of every shipped DAG; `text` is the docstring of the DAG's file.
 
-    Its first paragraph becomes the DAG's description. A DAG that is started by hand has no
-    deadline: whoever starts it waits for it anyway.
+    Its first paragraph becomes the DAG's description.
     """
-    by_hand = job in ("backfill", "rescue")
     return {
         "catchup": False,
         "allowed_run_types": BY_HAND if job == "rescue" else RUN_TYPES,
@@ -211,7 +209,6 @@ def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, An
         "description": " ".join((text or "").partition("\n\n")[0].split()),
         "doc_md": text,
         "default_args": {"owner": config.airflow.owner},
-        "deadline": None if by_hand else build_deadlines(config.airflow),
     }
 
 

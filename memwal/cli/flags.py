@@ -23,10 +23,12 @@ from memwal.cli.requests import (
     parse_size,
     read_request,
 )
+from memwal.clock import SystemClock
 from memwal.config import (
     DEFAULT_FILE,
     Config,
-    NamespacedTable,
+    Folder,
+    Glob,
     ResolvedTable,
     Settings,
     check_named,
@@ -55,8 +57,8 @@ Tables = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE...",
-        help="Path, address (s3, gs, az), or name in the config file; 'a_*' is every name that "
-        "begins so. NAMESPACE:schema.table is a name in a Lance namespace.",
+        help="Path, address (s3, gs, az), or name in the config file; FOLDER/ is every table in "
+        "it, 'a_*' every such name; NAMESPACE:schema.table a name in a Lance namespace.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
@@ -202,7 +204,9 @@ class ReadFlags:
         config, options = load(self.config, self.storage_option, quiet=quiet)
         if self.log_format is None and config.defaults.log_format == logs.JSON:
             logs.start()
-        found = find_names(names, config, listed or list_names, everything=self.everything)
+        found = find_names(
+            names, config, listed or make_lister(config, options), everything=self.everything
+        )
         resolved = [resolve_table(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
 
@@ -470,11 +474,21 @@ def load(
     return loaded, {**read_environment_options(), **pairs}
 
 
-def list_names(glob: NamespacedTable) -> list[str]:
-    """List the table names in the glob's namespace; imports Lance late, as everywhere."""
-    from memwal.store.tables import namespaces
+def make_lister(config: Config, storage_options: Mapping[str, str]) -> ListNames:
+    """Make what lists a glob's namespace, or a folder; imports Lance late, as everywhere."""
 
-    return namespaces.list_names(glob)
+    def list_names(glob: Glob) -> list[str]:
+        if isinstance(glob, Folder):
+            from memwal.store.objects.opening import open_objects
+            from memwal.store.tables.folders import find_tables
+
+            place = resolve_table(glob.name, config, storage_options)
+            return find_tables(open_objects(place.uri, place.storage_options, SystemClock()))
+        from memwal.store.tables import namespaces
+
+        return namespaces.list_names(glob)
+
+    return list_names
 
 
 def _drop_repeated(

@@ -12,16 +12,14 @@ from pydantic import ValidationError
 
 from memwal.cli import process
 from memwal.cli.console import RunProgress, stdout
-from memwal.cli.flags import Job, JobFlags, Tables, command, list_names, load
+from memwal.cli.flags import Job, JobFlags, Tables, command, load, make_lister
 from memwal.cli.output import Output
 from memwal.clock import SystemClock
 from memwal.config import (
     ResolvedTable,
     WatchSettings,
-    find_namespaced,
-    is_glob,
+    find_glob,
     make_settings,
-    match_listed,
 )
 from memwal.errors import MemWalError, Usage
 from memwal.jobs.watch.request import WatchRequest
@@ -51,18 +49,19 @@ def watch(tables: Tables, *, request: WatchRequest, flags: JobFlags, results: Ou
         from memwal.jobs.watch.store import StoredNames
 
         try:
-            config, _ = load(flags.config, flags.storage_option, quiet=True)
+            config, options = load(flags.config, flags.storage_option, quiet=True)
             settings = _read_settings(config.watch, request)
-            listed = StoredNames(list_names, SystemClock(), every_seconds=settings.names_every)
+            lister = make_lister(config, options)
+            listed = StoredNames(lister, SystemClock(), every_seconds=settings.names_every)
 
             def read_again() -> list[ResolvedTable] | None:
-                """The tables, if a namespace lists others now."""
+                """The tables, if a namespace or a folder lists others now."""
                 if not listed.renew():
                     return None
                 names = []
                 for name in tables:
-                    glob = find_namespaced(name, config.namespaces) if is_glob(name) else None
-                    if glob is None or match_listed(glob, listed.find(glob)):
+                    glob = find_glob(name, config)
+                    if glob is None or glob.match(listed.find(glob)):
                         names.append(name)
                 found = flags.tables(names, quiet=True, listed=listed.find) if names else []
                 return [hold(table, request) for table in found]
@@ -70,7 +69,7 @@ def watch(tables: Tables, *, request: WatchRequest, flags: JobFlags, results: Ou
             found = [hold(table, request) for table in flags.tables(tables, listed=listed.find)]
             if not request.once:
                 _refuse_unknown(found)
-            options = flags.run_options(
+            watch_options = flags.run_options(
                 WatchOptions,
                 found,
                 request=request,
@@ -80,7 +79,7 @@ def watch(tables: Tables, *, request: WatchRequest, flags: JobFlags, results: Ou
                 find_unlisted=listed.find_problems,
                 metrics=results.take_metrics(shown=request.metrics_port is not None),
             )
-            report = run_watch(options, progress)
+            report = run_watch(watch_options, progress)
         except MemWalError as error:
             events.tell_failure(error)
             raise

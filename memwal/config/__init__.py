@@ -28,12 +28,14 @@ from memwal.config.keys import TableSettings as TableSettings
 from memwal.config.keys import WatchSettings as WatchSettings
 from memwal.config.known_names import VARIABLES, check_variables
 from memwal.config.known_names import check_options as check_options
+from memwal.config.names import Folder as Folder
+from memwal.config.names import Glob as Glob
 from memwal.config.names import check_named as check_named
 from memwal.config.names import explain_unknown, suggest
+from memwal.config.names import find_glob as find_glob
 from memwal.config.names import find_names as find_names
 from memwal.config.names import is_address as is_address
 from memwal.config.names import is_glob as is_glob
-from memwal.config.names import match_listed as match_listed
 from memwal.config.names import match_names as match_names
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.namespaces import NamespacedTable as NamespacedTable

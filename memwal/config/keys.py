@@ -239,14 +239,6 @@ class AirflowDags(BaseModel):
     )
     execution_timeout_seconds: Seconds = _key("How long a try may take", 6 * 3600, gt=0)
     on_failure: ImportPaths = _key("Functions to call when a task has failed for good", ())
-    deadline_seconds: Seconds | None = _key("How long a run may take from when it was queued", gt=0)
-    on_deadline: ImportPaths = _key("Functions to call when a run takes longer", ())
-
-    @model_validator(mode="after")
-    def _deadline_is_whole(self) -> AirflowDags:
-        if bool(self.on_deadline) != (self.deadline_seconds is not None):
-            raise ValueError("deadline_seconds and on_deadline go together")
-        return self
 
 
 class WatchSettings(BaseModel):
@@ -276,9 +268,7 @@ class WatchSettings(BaseModel):
     )
     compaction_every: Seconds = _key("Between looks whether compaction is advised", 600.0, gt=0)
     garbage_every: Seconds = _key("Between garbage collections", 3600.0, gt=0)
-    names_every: Seconds = _key(
-        "Between requests to a namespace for the tables of a glob", 60.0, ge=1
-    )
+    names_every: Seconds = _key("Between listings of the tables of a folder or glob", 60.0, ge=1)
 
 
 class Config(BaseModel):

@@ -1,8 +1,9 @@
-"""What TABLE may be besides a path or an address: a configured name, or a glob of such names."""
+"""What TABLE may be besides an address: a configured name, a glob of such names, or a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -16,8 +17,21 @@ from memwal.text import mask_address
 if TYPE_CHECKING:
     from memwal.config import Config
 
-ListNames = Callable[[NamespacedTable], list[str]]
-"""The tables beside the one that a glob in a namespace names."""
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """`FOLDER/`: the Lance tables below it, however many, or itself if it is one."""
+
+    name: str
+
+    def match(self, paths: Iterable[str]) -> list[str]:
+        """The addresses of the tables that were found at these paths below it."""
+        return [self.name + path if path else self.name.rstrip("/") for path in paths]
+
+
+Glob = NamespacedTable | Folder
+ListNames = Callable[[Glob], list[str]]
+"""The tables beside the one that a glob in a namespace names, or below a folder."""
 
 _NAMED_MAX = 10
 _WILD = "*?[]"
@@ -30,7 +44,18 @@ def is_address(table: str) -> bool:
 
 def is_glob(table: str) -> bool:
     """Whether TABLE may stand for several names."""
-    return not is_address(table) and any(sign in table for sign in _WILD)
+    if is_address(table):
+        return table.endswith("/")
+    return any(sign in table for sign in _WILD)
+
+
+def find_glob(table: str, config: Config) -> Glob | None:
+    """What has to be listed to know which tables TABLE stands for. Raises Usage."""
+    if not is_glob(table):
+        return None
+    if is_address(table):
+        return Folder(name=table)
+    return find_namespaced(table, config.namespaces)
 
 
 def find_names(
@@ -43,8 +68,8 @@ def find_names(
     """TABLE arguments with each glob replaced by the names that it matches, in the file's order.
 
     A table that is called just that comes before what it matches; so does, where nothing matches, a
-    folder. `list_names` asks a namespace. Raises Usage for a glob that matches nothing, and where
-    nothing is named; and what asking raises.
+    folder. `list_names` asks a namespace, or lists a folder. Raises Usage for a glob that matches
+    nothing, and where nothing is named; and what asking raises.
     """
     check_named(given, everything=everything, config=config)
     if everything:
@@ -62,11 +87,6 @@ def match_names(table: str, config: Config) -> list[str]:
     return [name for name in names if fnmatchcase(name, table) and not is_address(name)]
 
 
-def match_listed(glob: NamespacedTable, names: Iterable[str]) -> list[str]:
-    """Which tables a glob in a namespace stands for, of the names that are beside it."""
-    return [glob.name_beside(name) for name in names if fnmatchcase(name, glob.id[-1])]
-
-
 def check_named(
     given: Sequence[str], *, everything: bool = False, config: Config | None = None
 ) -> None:
@@ -82,7 +102,9 @@ def _choose(table: str, config: Config, list_names: ListNames) -> list[str]:
     found = match_names(table, config)
     if found or not is_glob(table):
         return found or [table]
-    glob = find_namespaced(table, config.namespaces)
+    glob = find_glob(table, config)
+    if isinstance(glob, Folder):
+        return glob.match(list_names(glob)) or [table.rstrip("/") or table]
     if glob is None and Path(table).exists():
         return [table]
     if glob is None:
@@ -92,7 +114,7 @@ def _choose(table: str, config: Config, list_names: ListNames) -> list[str]:
     else:
         names, wanted = list_names(glob), glob.id[-1]
         where = f"namespace {glob.namespace} has {_list(names) or 'none'} there"
-        found = match_listed(glob, names)
+        found = glob.match(names)
     if found:
         return found
     near = suggest(wanted.translate(dict.fromkeys(map(ord, _WILD))), names)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -85,6 +86,10 @@ class NamespacedTable:
     def name_beside(self, name: str) -> str:
         """Of another table of the same schema."""
         return f"{self.namespace}:{'.'.join((*self.id[:-1], name))}"
+
+    def match(self, names: Iterable[str]) -> list[str]:
+        """Which tables it stands for, of the names that are beside it."""
+        return [self.name_beside(name) for name in names if fnmatchcase(name, self.id[-1])]
 
     @property
     def uri(self) -> str:

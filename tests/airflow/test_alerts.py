@@ -1,15 +1,12 @@
-"""Failures and late runs are told to the functions that `[airflow]` names."""
+"""Failures are told to the functions that `[airflow]` names."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
-from airflow.sdk.execution_time.callback_supervisor import execute_callback
-from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
+from memwal_airflow.alerts import build_failure_callbacks
 
 from memwal.config import AirflowDags
 from memwal.errors import Usage
@@ -30,11 +27,7 @@ def tell_failure(context):
     with open(FILE, "a") as file:
         file.write(json.dumps(found) + "\\n")
 
-def tell_late(context):
-    with open(FILE, "a") as file:
-        file.write(json.dumps(context["dag_run"]["dag_run_id"]) + "\\n")
-
-async def tell_late_soon(context):
+async def tell_soon(context):
     pass
 """
 
@@ -71,62 +64,28 @@ def test_a_failed_table_is_told_of_and_a_healthy_one_is_not(
     assert "exit code 8" in text
 
 
-def test_a_late_run_is_told_of(airflow_home: InProcessAirflow, told: Path) -> None:
-    from airflow.api.common.trigger_dag import trigger_dag
-    from airflow.models.deadline import Deadline
-    from airflow.settings import Session
-    from airflow.utils.types import DagRunTriggeredByType
-    from sqlalchemy import select
-
-    names = f'["{name_of(told)}.tell_late", "{name_of(told)}.tell_late_soon"]'
-    airflow_home.tables.set_head(f'[airflow]\ndeadline_seconds = "2h"\non_deadline = {names}\n')
-    airflow_home.register(airflow_home.load_dag("memwal_merge"))
-    run = trigger_dag("memwal_merge", triggered_by=DagRunTriggeredByType.TEST, run_id="late")
-    session = Session()
-    by_executor, by_triggerer = session.scalars(
-        select(Deadline).where(Deadline.dagrun_id == run.id).order_by(Deadline.callback_id)
-    )
-    if by_executor.callback.data["path"].endswith("_soon"):
-        by_executor, by_triggerer = by_triggerer, by_executor
-    assert (by_executor.deadline_time - run.queued_at).total_seconds() == 7200
-    assert (by_executor.callback.type, by_triggerer.callback.type) == ("executor", "triggerer")
-
-    by_executor.handle_miss(session)
-    data = by_executor.callback.data
-    log = structlog.get_logger()
-    assert execute_callback(data["path"], data["kwargs"], None, None, log) == (True, None)
-    assert told.read_text() == '"late"\n'
-
-
 def test_the_example_needs_a_provider_only_once_it_is_called() -> None:
-    example = "memwal_airflow.example_alerts"
-    named = {"on_failure": f"{example}.mail_failure", "on_deadline": [f"{example}.chat_late"]}
-    dags = AirflowDags.model_validate({**named, "deadline_seconds": 60})
-    (mail,) = build_failure_callbacks(dags)
-    (late,) = build_deadlines(dags) or []
-    assert (mail.__name__, late.callback.path) == ("mail_failure", f"{example}.chat_late")
+    path = "memwal_airflow.example_alerts.mail_failure"
+    (mail,) = build_failure_callbacks(AirflowDags.model_validate({"on_failure": path}))
+    assert mail.__name__ == "mail_failure"
 
 
 @pytest.mark.parametrize(
-    ("key", "name", "why"),
+    ("name", "why"),
     [
-        ("on_failure", "no_such_module.tell", "can't be imported: No module named"),
-        ("on_failure", "MODULE.tell_falure", "has no attribute 'tell_falure'"),
-        ("on_failure", "MODULE_broken.tell", "can't be imported: division by zero"),
-        ("on_failure", "MODULE.DEADEND", "can't be called"),
-        ("on_failure", "MODULE.tell_late_soon", "is async"),
-        ("on_deadline", "MODULE.tell_lat", "has no attribute 'tell_lat'"),
+        ("no_such_module.tell", "can't be imported: No module named"),
+        ("MODULE.tell_falure", "has no attribute 'tell_falure'"),
+        ("MODULE_broken.tell", "can't be imported: division by zero"),
+        ("MODULE.DEADEND", "can't be called"),
+        ("MODULE.tell_soon", "is async"),
     ],
 )
 def test_a_wrong_path_names_its_key(
-    key: str, name: str, why: str, told: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, why: str, told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", "/etc/memwal.toml")
     name = name.replace("MODULE", name_of(told))
-    more: dict[str, Any] = {"deadline_seconds": 1} if key == "on_deadline" else {}
-    dags = AirflowDags.model_validate({key: name, **more})
     with pytest.raises(Usage) as wrong:
-        build_failure_callbacks(dags)
-        build_deadlines(dags)
-    assert str(wrong.value).startswith(f"/etc/memwal.toml: airflow.{key}: {name} ")
+        build_failure_callbacks(AirflowDags.model_validate({"on_failure": name}))
+    assert str(wrong.value).startswith(f"/etc/memwal.toml: airflow.on_failure: {name} ")
     assert why in str(wrong.value)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -111,6 +112,18 @@ def test_a_job_knows_its_task_and_its_store_and_nothing_of_airflow(
 def test_what_comes_of_it(program: Any, script: str, verdict: str, text: str) -> None:
     event, _ = run(program(script))
     assert (event["verdict"], text in event["text"]) == (verdict, True), event
+
+
+def test_a_job_out_of_time_still_tells_how_far_it_came(program: Any, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    tell = """echo '{"job": "merge", "outcome": "partial"}' > $report; exit 9"""
+    wait = f"touch {ready}; sleep 600 & wait"
+    jobs = program(f"report=$3; tell() {{ {tell}; }}; trap tell TERM; {wait}")
+    runner = Runner(monotonic=lambda: 100.0 if ready.exists() else 0.0)
+    order = replace(ORDER, seconds_max=60.0)
+    event = run_job(order, jobs, None, runner, lambda line: None)
+    assert (event["verdict"], event["text"]) == ("retry", "the job had not ended within 60 s")
+    assert event["summary"]["outcome"] == "partial"
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

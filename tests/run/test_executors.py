@@ -90,17 +90,17 @@ def test_what_executors_need_is_what_jobs_depend_on() -> None:
     project = tomllib.loads(PROJECT.read_text())["project"]
     needed = [*project["dependencies"], *project["optional-dependencies"]["jobs"]]
     packages = {text.partition(">")[0] for text in needed}
-    assert set(NEEDED.values()) - {"lance-memwal"} == packages - {"rich", "typer"}
+    assert set(NEEDED.values()) - {"lance-memwal"} == packages - {"typer"}
 
 
 def test_modules_of_the_extra_are_known() -> None:
     """With those that pylance and boto3 bring, and that memwal imports."""
-    needed = {module.partition(".")[0] for module in NEEDED} - {"memwal", "pydantic"}
+    needed = {module.partition(".")[0] for module in NEEDED} - {"memwal", "pydantic", "rich"}
     assert needed | {"botocore", "lance_namespace"} == JOBS_MODULES
 
 
-# What a terminal needs, and what tasks unpickle: their units, requests and writers.
-ABSENT = "import sys; sys.modules.update(dict.fromkeys(['rich', 'typer', 'click']))\n"
+# What a command line needs, and what tasks unpickle: their units, requests and writers.
+ABSENT = "import sys; sys.modules.update(dict.fromkeys(['typer', 'click']))\n"
 UNITS = (
     "memwal.jobs.merge.job",
     "memwal.jobs.garbage.unit",
@@ -115,7 +115,7 @@ UNITS = (
 
 
 @pytest.mark.nightly
-def test_what_tasks_import_needs_no_terminal() -> None:
+def test_what_tasks_import_needs_no_command_line() -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"{ABSENT}import {', '.join(UNITS)}"], capture_output=True, text=True
     )

@@ -39,9 +39,8 @@ from memwal_airflow.hooks.spark_connection import read_spark_target
 from memwal_airflow.operators.outcomes import Verdict, assume_moved, summarize
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.runs import JobOrder, run_job
-from memwal_airflow.operators.task_metrics import measure_job
 from memwal_airflow.operators.task_runs import describe_task, name_run
-from memwal_airflow.processes.process import Runner
+from memwal_airflow.processes.process import JOB_GRACE_SECONDS, Runner
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.triggers.jobs import SETTLE_SECONDS, MemWalJobTrigger
 
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 SUMMARY_KEY = "memwal_summary"
 # Fields that can't be named like their option, because Airflow's operators have such a method.
 _ATTRIBUTES = {"execute": "garbage_execute", "dry_run": "dry_run_only"}
+_END_SECONDS = SETTLE_SECONDS + JOB_GRACE_SECONDS + 1.0
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -165,7 +165,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         """Do about the job's end what was decided."""
         decision, text = Verdict(event["verdict"]), f"memwal {self.job}: {event['text']}"
         found, instance = dict(event["summary"]), context["ti"]
-        measure_job(self.job, found, instance.stats_tags)
         outlines = take_outlines(found)
         if instance.try_number > 1:
             assume_moved(found)
@@ -238,7 +237,13 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             spark_conn_id=self.spark_conn_id if "engine" in self.common_options else None,
             run_id=name_run(context["ti"]),
             task=describe_task(context["ti"]),
+            seconds_max=self._find_seconds_max(),
         )
+
+    def _find_seconds_max(self) -> float | None:
+        """When to end the job, early enough for its summary to be told before Airflow ends both."""
+        limit = self.execution_timeout.total_seconds() if self.execution_timeout else 0.0
+        return limit - _END_SECONDS if limit > 2 * _END_SECONDS else None
 
 
 def _moved(table: Mapping[str, Any]) -> bool:

@@ -1,30 +1,21 @@
-"""Finds the tables that are due, without a JVM.
-
-Which tables were out of reach, and till when each is left alone, is kept in an Airflow variable:
-one for each DAG, and none while every table can be reached, since task state ends with a run. If it
-is deleted, the next run tries all tables.
-"""
+"""Finds the tables that are due, without a JVM."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Variable, XComArg, timezone
+from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.exceptions import AirflowFailException
-from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
-from memwal_airflow.assets.events import find_triggering_tables
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.memwal import MemWalHook
 from memwal_airflow.hooks.query import NoAnswer, query
 from memwal_airflow.hooks.request import find_configured_tables, is_true
 from memwal_airflow.operators.base import MemWalRetry, describe
-from memwal_airflow.operators.task_metrics import measure_backlog
 from memwal_airflow.settings import read_dag_config
 
 if TYPE_CHECKING:
@@ -33,9 +24,6 @@ if TYPE_CHECKING:
 Status = Mapping[str, Any]
 
 _QUERIES_IN_FLIGHT_MAX = 4
-# An unreachable table still gets a merge task, whose own retries bridge a short outage.
-_LEFT_ALONE = timedelta(minutes=30)
-_STORED = TypeAdapter(dict[str, AwareDatetime])
 
 
 class MemWalPlanOperator(BaseOperator):
@@ -43,8 +31,8 @@ class MemWalPlanOperator(BaseOperator):
 
     A table that can't be read is named too: its own merge then fails and gives the reason, and the
     others go on. A table whose lease is held waits for the next look, since somebody is working on
-    it. A table whose store gives no answer is also named, after all others, and then left
-    alone for half an hour, or until rows came into it.
+    it. So does one whose store gives no answer, as its merge would hold up the run; if no store
+    does, the task is tried again.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
@@ -89,28 +77,13 @@ class MemWalPlanOperator(BaseOperator):
         if not names or not is_true(self.due_only):
             self.log.info("Named by hand, due or not: %s", ", ".join(names) or "no table")
             return names
-        dag_id, now = context["dag"].dag_id, timezone.utcnow()
-        known = read_away(dag_id)
-        away = {name: till for name, till in known.items() if now < till <= now + _LEFT_ALONE}
-        arrived = find_triggering_tables(context.get("triggering_asset_events"))
-        asked = [name for name in names if name in arrived or name not in away]
-        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), asked))
-        left = {name: till for name, till in away.items() if name not in found}
-        for name in set(names) & set(left):
-            self.log.warning("%s: unreachable, left alone till %s", name, left[name])
-        lost = [name for name in asked if found[name].get("unreachable") is True]
-        left |= dict.fromkeys(lost, timezone.utcnow() + _LEFT_ALONE)
-        if left != known:
-            write_away(dag_id, left)
-        for name, table in found.items():
-            measure_backlog(name, table, context["ti"].stats_tags)
-        due = [name for name in asked if self._is_due(name, found[name])]
-        return sorted(due, key=lost.__contains__)
+        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), names))
+        if all(table.get("unreachable") is True for table in found.values()):
+            raise MemWalRetry(f"no store answers: {found[names[0]].get('error')}")
+        return [name for name in names if self._is_due(name, found[name])]
 
     async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
         """Ask for the status of each table; {"error", "unreachable"} if there is no answer."""
-        if not names:
-            return {}
         try:
             return await _read_status(jobs, names, self.seconds_max)
         except NoAnswer as error:
@@ -132,9 +105,10 @@ class MemWalPlanOperator(BaseOperator):
 
     def _is_due(self, name: str, table: Status) -> bool:
         if table.get("outcome") not in (DONE, PARTIAL):
-            trouble = "is unreachable" if table.get("unreachable") is True else "can't be read"
+            lost = table.get("unreachable") is True
+            trouble = "is unreachable, left to the next run" if lost else "can't be read"
             self.log.error("%s %s: %s", name, trouble, table.get("error"))
-            return True
+            return not lost
         lease = table.get("lease") or {}
         if lease.get("state") == HELD:
             self.log.info("%s: %s is at work on it", name, lease.get("holder"))
@@ -152,24 +126,3 @@ async def _read_status(
     if any(name not in found for name in names):
         raise NoAnswer(str(answer.document.get("error") or "status does not report every table"))
     return found
-
-
-def read_away(dag_id: str) -> dict[str, datetime]:
-    """Read which tables of a DAG are left alone, and till when; none if that makes no sense."""
-    try:
-        return _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
-    except ValidationError:
-        return {}
-
-
-def write_away(dag_id: str, away: dict[str, datetime]) -> None:
-    """Store which tables of a DAG are left alone, and till when."""
-    if away:
-        text = _STORED.dump_json(away, indent=2).decode()
-        Variable.set(_name(dag_id), text, "Tables that memwal could not reach; may be deleted")
-    else:
-        Variable.delete(_name(dag_id))
-
-
-def _name(dag_id: str) -> str:
-    return f"memwal_unreachable_{dag_id}"[:250]

@@ -25,7 +25,8 @@ class JobOrder:
     """A job that is asked for, as it also travels to the triggerer: it holds no secrets.
 
     `words` are the options, tables and sources; `run_id` is the id that memwal gives its run, and
-    `task` the Airflow task that it belongs to (see `describe_task`).
+    `task` the Airflow task that it belongs to (see `describe_task`). After `seconds_max` the job is
+    told to end (None: never).
     """
 
     job: str
@@ -34,6 +35,7 @@ class JobOrder:
     spark_conn_id: str | None
     run_id: str
     task: dict[str, Any]
+    seconds_max: float | None = None
 
 
 def run_job(
@@ -59,7 +61,7 @@ def run_job(
             say(hide_secrets(" ".join(argv), jobs.secrets))
         variables = jobs.variables(run_id=order.run_id, task=order.task)
         with log_group(say, "The job's log"):
-            ended = runner.run(argv, variables, math.inf, 0, hear)
+            ended = runner.run(argv, variables, order.seconds_max or math.inf, 0, hear)
         report = _read_report(report_file)
     verdict, text = judge(ended, report, last["error"] or last["line"], jobs.secrets)
     return {

@@ -25,7 +25,7 @@ _STDERR_KEPT_BYTES = 8 << 10
 _LINE_BYTES_MAX = 256 << 10
 _TICK_SECONDS = 0.5
 _TERM_GRACE_SECONDS = 2.0
-_JOB_GRACE_SECONDS = 4.0
+JOB_GRACE_SECONDS = 4.0
 """A job that is told to end finishes the commit in hand, and gives its lease back. Airflow kills
 the task that waits for it 5 s after it told that to end, and nobody could end the job then."""
 _PR_SET_PDEATHSIG = 1
@@ -98,13 +98,13 @@ class Runner:
             try:
                 why = self._read(process, stdout, stderr, deadline, stdout_bytes_max, say)
             finally:
-                end_group(process, _TERM_GRACE_SECONDS if say is None else _JOB_GRACE_SECONDS)
-        late = why == _LATE
+                end_group(process, _TERM_GRACE_SECONDS if say is None else JOB_GRACE_SECONDS)
+        late, said = why == _LATE, _LATE if say is None else "had not ended"
         return Output(
             stdout=bytes(stdout),
             stderr=bytes(stderr),
             exit_code=None if why else process.returncode,
-            why=f"{_LATE} within {seconds_max:g} s" if late else why,
+            why=f"{said} within {seconds_max:g} s" if late else why,
             late=late,
         )
 

@@ -20,7 +20,6 @@ from memwal_airflow.hooks.query import NoAnswer, query
 from memwal_airflow.hooks.request import check_name, parse_shard
 from memwal_airflow.operators.base import describe
 from memwal_airflow.operators.page_links import MemWalPageLink
-from memwal_airflow.operators.task_metrics import measure_backlog
 from memwal_airflow.triggers.jobs import MemWalTrigger
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ async def check_progress(
         return {"error": f"{table}: {found.get('error')}"}
     if not answer.tables or found.get("outcome") in (FAILED, REFUSED):
         raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")
-    # Does nothing in the triggerer, where Airflow does not set up metrics.
-    measure_backlog(table, found, {})
     seen: dict[str, Any]
     if until == DUE:
         seen = {"due_reasons": list(found.get("due_reasons") or [])[:20]}

@@ -174,9 +174,20 @@ class Lag:
 
 
 def assess(
-    table: str, look: TableLook, target: Target, before: Lag | None, *, now: float, now_nanos: int
+    table: str,
+    look: TableLook,
+    target: Target,
+    before: Lag | None,
+    *,
+    indexed_version: int = 0,
+    now: float,
+    now_nanos: int,
 ) -> Lag:
-    """How far a table is behind, by a look at it. `before` is the lag that was found last."""
+    """How far a table is behind, by a look at it. `before` is the lag that was found last.
+
+    `indexed_version` is the one that the last index catch-up came to: without a MemWAL, nothing
+    else in the manifest tells cheaply whether indexes lack rows.
+    """
     view = look.view
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
@@ -214,6 +225,13 @@ def assess(
         for name, lacking in _find_lacking(view)
         if lacking
     }
+    if not view.has_mem_wal and view.version > indexed_version:
+        # Nobody knows since when, at the first look.
+        committed = (
+            now if before is None else now - (now_nanos - view.manifest.timestamp_nanos) / 1e9
+        )
+        since = {} if before is None else before.unindexed
+        unindexed = {name: since.get(name, min(now, committed)) for name in _list_indexes(view)}
     work, problems = _find_work(view)
     dated = replace(
         view,
@@ -251,7 +269,7 @@ def assess(
         unflushed={
             shard: now - max(0.0, (now_nanos - at) / 1e9) for shard, at in (waiting or {}).items()
         },
-        progress=(view.mem_wal.merged, view.mem_wal.index_catchup),
+        progress=(view.mem_wal.merged, view.mem_wal.index_catchup, indexed_version),
     )
 
 

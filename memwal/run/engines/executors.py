@@ -22,6 +22,7 @@ NEEDED = {
     "numpy": "numpy",
     "obstore": "obstore",
     "pydantic": "pydantic",
+    "rich": "rich",
     "tenacity": "tenacity",
 }
 """The modules that units import, and what to install for them."""

@@ -55,7 +55,11 @@ def check_table_folder(objects: Objects) -> None:
     if layout.VERSIONS not in folders:
         raise NotATable(
             f"{objects.uri}: "
-            + ("not a Lance table: it has no _versions folder" if folders else "no such table")
+            + (
+                "not a Lance table (a slash at its end means the tables below it)"
+                if folders
+                else "no such table"
+            )
         )
 
 

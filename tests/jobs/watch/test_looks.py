@@ -361,12 +361,20 @@ def test_what_is_no_table_says_so_at_every_look(tmp_path: Path) -> None:
     table = make_table(str(tmp_path / "t"))
     looks.look(resolve(table.uri))
     rmtree(tmp_path / "t" / "_versions")
-    with pytest.raises(NotATable, match="no _versions"):
+    with pytest.raises(NotATable, match="not a Lance table"):
         looks.look(resolve(table.uri))
-    plain = lance.write_dataset(pa.table({"k": [1]}), tmp_path / "plain")
+
+
+def test_a_plain_table_is_one_and_one_that_lost_its_mem_wal_is_not(tmp_path: Path) -> None:
+    looks = StoredLooks()
+    rows = pa.table({"k": [1]})
+    plain = lance.write_dataset(rows, tmp_path / "plain")
+    assert not looks.look(resolve(plain.uri)).view.has_mem_wal
+    table = make_table(str(tmp_path / "t"))
+    lance.write_dataset(rows, table.uri, mode="overwrite")
     for _ in range(2):
-        with pytest.raises(NotATable, match="no MemWAL index"):
-            looks.look(resolve(plain.uri))
+        with pytest.raises(NotATable, match="but _mem_wal/ has"):
+            looks.look(resolve(table.uri))
 
 
 def test_a_store_that_is_away_is_no_broken_shard(tmp_path: Path) -> None:

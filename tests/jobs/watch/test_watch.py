@@ -109,7 +109,9 @@ def test_once_brings_tables_up_to_date_and_exits_as_maintain_does(
 ) -> None:
     def once(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
         done = run_memwal("watch", *arguments, "--once", "--json")
-        return done.returncode, read_events(done.stdout)
+        first, *others = read_events(done.stdout)
+        # While its workers start it may look again.
+        return done.returncode, [first, *(e for e in others if e["event"] != "look")]
 
     code, events = once(table.uri)
     assert (code, [e["event"] for e in events]) == (0, ["look", "merge", "index-catchup"])

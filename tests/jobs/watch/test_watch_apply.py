@@ -44,6 +44,17 @@ def test_rows_that_stay_in_a_wal_count_as_lag_and_are_told_of_once() -> None:
     assert [fresh["lag_seconds"] for fresh in world.told("fresh")] == [0.0]
 
 
+def test_a_plain_table_is_indexed_in_time_after_each_commit_and_left_alone_between() -> None:
+    world, table = one(plain=True)
+    watch = world.watch()
+    for _ in range(3):
+        table.version, table.committed_at_nanos = table.version + 1, world.clock.now_nanos()
+        world.run(watch, 300)
+    jobs = [round.jobs for _, round in world.rounds]
+    assert jobs == [("index-catchup",)] * 3
+    assert world.told("late") == world.told("error") == []
+
+
 def test_a_generation_is_as_old_as_its_oldest_row() -> None:
     """One that is made at half of the target, and at that merged, keeps it."""
     world, table = one()

@@ -1,9 +1,10 @@
-"""Tables that come and go in a namespace while they are watched."""
+"""Tables that come and go in a namespace or a folder while they are watched."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def test_a_namespace_that_never_answers_is_told_and_holds_up_no_other() -> None:
     assert (names.find(LAKE), names.find(POND)) == (["a"], ["x", "y"])
     ((name, error),) = names.find_problems().items()
     assert (name, str(error)) == (
-        "lake:sales.*", "lake:sales.*: the namespace has not answered for 60 s"
+        "lake:sales.*", "lake:sales.*: no list of its tables for 60 s"
     )  # fmt: skip
     assert lists.answers["lake"] == [["a"]]
     hung.set()
@@ -137,3 +138,21 @@ def test_a_watch_finds_the_tables_of_a_namespace_as_they_come_and_go(tmp_path: P
             os.kill(run.pid, signal.SIGTERM)
             assert run.wait() == 0
     builders.check_merged(tables[1])
+
+
+@pytest.mark.nightly
+def test_a_watch_finds_the_tables_below_a_folder(tmp_path: Path) -> None:
+    first = builders.make_table(tmp_path / "lake" / "a.lance", rows=range(5), shards=1)
+    config = tmp_path / "memwal.toml"
+    config.write_text('[watch]\nnames_every = "1s"\n')
+    arguments = ("--config", config, "--json", "--freshness", "2s", "--every", "1s")
+    with start_memwal("watch", f"{tmp_path}/lake/", *arguments) as run:
+        until(run, lambda e: e["event"] == "look")
+        second = builders.make_table(tmp_path / "lake" / "team" / "b", rows=range(5), shards=1)
+        second.flush(second.shards[0], Put([1, 30], 1))
+        until(run, lambda e: e["table"] == second.uri and e["event"] == "merge")
+        shutil.rmtree(first.uri)
+        until(run, lambda e: e["table"] == first.uri and e["event"] == "gone")
+        os.kill(run.pid, signal.SIGTERM)
+        assert run.wait() == 0
+    builders.check_merged(second)

@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
-from memwal.model import ShardId, ShardStatus, TableView
+from memwal.model import NO_MEM_WAL, ShardId, ShardStatus, TableView
 from memwal.report import (
     DONE,
     HELD,
@@ -48,12 +48,14 @@ class FakeTable:
     sealed: set[ShardId] = field(default_factory=set)
     key: tuple[str, ...] = ("k",)
     version: int = 1
+    committed_at_nanos: int = 0
     look_error: MemWalError | None = None
     round_error: MemWalError | None = None
     shard_error: MemWalError | None = None
     held: bool = False
     idle: bool = False
     deaf: bool = False
+    plain: bool = False
     round_seconds: float = 1.0
     upkeep_seconds: float = 0.0
     fragments: int = 1
@@ -75,7 +77,12 @@ class FakeTable:
         state = make_state(
             merged=dict(self.merged), index_catchup={n: dict(self.indexed) for n in self.indexes}
         )
-        manifest = make_version(state, *self.indexes, version=self.version)
+        if self.plain:
+            shards, state = [], NO_MEM_WAL
+        manifest = replace(
+            make_version(state, *self.indexes, version=self.version),
+            timestamp_nanos=self.committed_at_nanos,
+        )
         return make_view(
             *shards, state=state, manifest=manifest, version=self.version, primary_key=self.key
         )
@@ -97,7 +104,12 @@ class FakeTable:
             outcome = DONE if behind else NOTHING_TO_DO
             reason = "small fragments" if self.fragments >= 32 else None
             advice = CompactionAdvice(small_fragments=self.fragments, deleted_rows=0, reason=reason)
-            return IndexCatchupTableReport(table=self.name, outcome=outcome, compaction=advice)
+            return IndexCatchupTableReport(
+                table=self.name,
+                outcome=outcome,
+                version_after=self.version,
+                compaction=advice,
+            )
         if job == "compaction":
             outcome = DONE if self.fragments >= 32 else NOTHING_TO_DO
             self.fragments = 1 if outcome == DONE else self.fragments

@@ -283,6 +283,7 @@ class Watch:
             look,
             target,
             state.lag,
+            indexed_version=state.indexed_version,
             now=now,
             now_nanos=self.clock.now_nanos(),
         )

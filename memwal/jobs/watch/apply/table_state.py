@@ -13,6 +13,7 @@ from memwal.jobs.watch.plan import (
     FLUSHED,
     FRESHENING,
     GARBAGE,
+    INDEX_CATCHUP,
     MERGE,
     Aside,
     Behind,
@@ -49,6 +50,7 @@ class WatchedTable:
     what they are about. `looking` is the table as a look under way was asked for it. `before_round`
     has the jobs of a round that no look has followed yet, and the progress when it began. `wants`
     tells whether the last look found a need, even if somebody else holds the lease.
+    `indexed_version` is where the last index catch-up came to.
     """
 
     watched: Watched
@@ -72,6 +74,7 @@ class WatchedTable:
     upkeep: dict[str, Upkeep] = field(default_factory=dict)
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
     reported: dict[str, str] = field(default_factory=dict)
+    indexed_version: int = 0
     late_since: float | None = None
     late_stage: str | None = None
     report: TableReport | None = None
@@ -245,6 +248,9 @@ class WatchedTable:
                 self.aside.pop(key, None)
             else:
                 self.put_aside(key, error, now)
+        for job in jobs:
+            if job.job == INDEX_CATCHUP and job.report.outcome in (DONE, NOTHING_TO_DO):
+                self.indexed_version = job.report.version_after or 0
         self._plan_upkeep(end, held, now)
         return found
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.clock import SystemClock
-from memwal.config import NamespacedTable, ResolvedTable
-from memwal.config.names import ListNames
+from memwal.config import ResolvedTable
+from memwal.config.names import Glob, ListNames
 from memwal.errors import (
     BadCredentials,
     MemWalError,
@@ -40,6 +40,7 @@ from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards, SeenWals
 from memwal.model import (
     FRESHNESS_SECONDS,
+    NO_MEM_WAL,
     BrokenShard,
     Cursor,
     ShardId,
@@ -165,7 +166,10 @@ class SeenTable:
         return seen.view, seen.flushed, True
 
     def _show(self, facts: VersionFacts, seen: SeenShards) -> _Seen:
-        mem_wal = require_mem_wal(self._uri, facts.manifest)
+        mem_wal = facts.manifest.mem_wal
+        if mem_wal is None:
+            left = len(seen.shards)
+            mem_wal = require_mem_wal(self._uri, facts.manifest, left) if left else NO_MEM_WAL
         shards = {k: s for k, s in seen.shards.items() if isinstance(s, SeenShard)}
         view = TableView(
             uri=self._uri,
@@ -343,7 +347,7 @@ class StoredLooks:
 class _Listed:
     """The last listing for a glob; `began` is when it began, and it may still be `under_way`."""
 
-    glob: NamespacedTable
+    glob: Glob
     names: list[str]
     began: float
     under_way: bool = False
@@ -351,21 +355,22 @@ class _Listed:
 
 
 class StoredNames:
-    """The names beside each glob as last listed; they are listed again every `every_seconds`.
+    """The names beside each glob, or below each folder, as last listed.
 
-    Each listing has a thread of its own. One that a namespace never answers holds up nobody, and
-    ends with the process; until it ends, no other listing for its glob begins.
+    They are listed again every `every_seconds`. Each listing has a thread of its own. One that is
+    never answered holds up nobody, and ends with the process; until it ends, no other listing for
+    its glob begins.
     """
 
     def __init__(self, list_names: ListNames, clock: Clock, *, every_seconds: float = 60.0) -> None:
-        """`list_names` asks the namespace, with one request for each page of its answer."""
+        """`list_names` asks the namespace or lists the folder, which takes some requests."""
         self.every_seconds = every_seconds
         self._list_names = list_names
         self._clock = clock
         self._listed: dict[str, _Listed] = {}
         self._ended: queue.SimpleQueue[tuple[str, list[str] | MemWalError]] = queue.SimpleQueue()
 
-    def find(self, glob: NamespacedTable) -> list[str]:
+    def find(self, glob: Glob) -> list[str]:
         """The names beside a glob; only the first call lists them itself. Raises MemWalError."""
         found = self._listed.get(glob.name)
         if found is None:
@@ -400,18 +405,18 @@ class StoredNames:
         found = {name: one.problem for name, one in self._listed.items()}
         for name, one in self._listed.items():
             if one.under_way and now - one.began > longest:
-                silent = f"{name}: the namespace has not answered for {longest:.0f} s"
+                silent = f"{name}: no list of its tables for {longest:.0f} s"
                 found[name] = StoreUnavailable(silent)
         return {name: problem for name, problem in found.items() if problem is not None}
 
-    def _begin(self, glob: NamespacedTable) -> None:
+    def _begin(self, glob: Glob) -> None:
         thread = threading.Thread(target=self._run, args=(glob,), daemon=True, name="memwal-names")
         try:
             thread.start()
         except RuntimeError as error:  # no more threads are to be had
             self._ended.put((glob.name, unexpected(error)))
 
-    def _run(self, glob: NamespacedTable) -> None:
+    def _run(self, glob: Glob) -> None:
         try:
             self._ended.put((glob.name, self._list_names(glob)))
         except MemWalError as error:
