@@ -177,7 +177,7 @@ azurite: $(READY)
 
 lancedb:
 	@[ $(VENV_LANCEDB)/.ready -nt constraints-lancedb.txt ] || \
-		PYTHON="$(PYTHON)" bash scripts/setup_lancedb.sh >/dev/null || true
+		PYTHON="$(PYTHON)" bash scripts/setup_lancedb.sh $(if $(filter lancedb,$(MAKECMDGOALS)),,>/dev/null || true)
 
 clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist site spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \

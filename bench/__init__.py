@@ -1,0 +1,5 @@
+"""Benchmarks."""
+
+import os
+
+os.environ.setdefault("LANCE_LOG", "error,lance=off")

@@ -7,15 +7,12 @@ a writer that stays open.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Self
-
-os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
 import lance
 import numpy as np

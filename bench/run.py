@@ -41,6 +41,7 @@ CASES = (
     "memory",
     "wide_rows",
     "garbage",
+    "upkeep",
     "backup",
     "changes",
     "sweeps",
@@ -119,7 +120,7 @@ def _run_all(
     cases, failed = [], []
     # This checkout's modules before anything else.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "LANCE_LOG": "error,lance::index=off"}
+    environment = {**os.environ, "PYTHONPATH": path}
     for name in names:
         print(name, file=sys.stderr, flush=True)
         with tempfile.NamedTemporaryFile(suffix=".json") as out:

@@ -9,10 +9,10 @@
     rows = table.read(filter="score > 0.5").read_all()
 
 A method does what the command of the same name does, on one table. The command's options are its
-keywords; error messages call them as the command line does. It returns the table's report where the
-command would exit with 0, and otherwise raises the error in `memwal.errors` that belongs to the
-exit code, with the `report` if there is one. What a job says while it runs goes to the logger
-`memwal`.
+keywords; a number may be a text, with a unit as on a command line: `"7d"`, `"256MB"`. It returns
+the table's report where the command would exit with 0, and otherwise raises the error in
+`memwal.errors` that belongs to the exit code, with the `report` if there is one. What a job says
+while it runs goes to the logger `memwal`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from memwal.config import (
     resolve_table,
 )
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
-from memwal.config.requests import check_request
+from memwal.config.requests import check_request, check_values
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage, unexpected
 from memwal.jobs.audit.report import AuditRequest, AuditTableReport
@@ -61,10 +61,11 @@ from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
-from memwal.options import convert_request
-from memwal.read.plan.request import parse_consistency
+from memwal.options import Kind, convert_request, convert_value
+from memwal.read.plan.request import Nearest, Search, parse_consistency
+from memwal.read.request import ChangesAsked, ReadAsked
 from memwal.report import CursorReport
-from memwal.run.keywords import takes
+from memwal.run.keywords import speaks_python, takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -72,10 +73,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from memwal.ingest.values.python_rows import Rows
-    from memwal.read import Nearest, Search
     from memwal.read.changes import ChangesOptions
 
 Options = TypeVar("Options")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class _Repair(RepairRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Erase(EraseRequest, _Dry):
-    pass
+    keys: str | Sequence[Mapping[str, Any]] | None = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +190,7 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
 
+@speaks_python(read=ReadAsked, changes=ChangesAsked, commit_changes=ChangesAsked)
 class Table:
     """A table with a MemWAL, made by `open_table`; every method reads the table's state anew."""
 
@@ -271,8 +273,9 @@ class Table:
     def erase(self, request: _Erase) -> EraseTableReport:
         """List what holds the rows of keys; with `execute`, erase them, and prove what is left.
 
-        It claims shards, which fences their writers, so `execute` needs `yes`. `key` has texts such
-        as `id=7`, one for each key column.
+        It claims shards, which fences their writers, so `execute` needs `yes`. `key` is one, as
+        `{"id": 7}`, or as texts such as `id=7`, one for each key column; `keys` has several, or
+        names a file of them.
         """
         from memwal.jobs.erase.job import EraseOptions, run_erase
 
@@ -331,7 +334,7 @@ class Table:
     def schema(self, request: _Schema) -> SchemaTableReport:
         """The table's columns, and what changes come to; with `apply`, make them.
 
-        `rename`, `widen` and `default` have pairs, such as `[("clicks", "int64")]`.
+        `rename`, `widen` and `default` are such as `{"clicks": "int64"}`.
         """
         from memwal.jobs.schema.job import SchemaOptions, run_schema
 
@@ -342,7 +345,7 @@ class Table:
         self,
         name: str,
         *,
-        expires_seconds: float | None = None,
+        expires_seconds: float | str | None = None,
         holder: str | None = None,
         dry_run: bool = False,
     ) -> CheckpointTableReport:
@@ -352,7 +355,10 @@ class Table:
         """
         from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
 
-        request = make_request(name, expires_seconds=expires_seconds, holder=holder)
+        seconds = None
+        if expires_seconds is not None:
+            seconds = convert_value(Kind.DURATION, expires_seconds, "expires_seconds")
+        request = make_request(name, expires_seconds=seconds, holder=holder)
         options = self._make_options(CreateOptions, dry_run=dry_run, request=request)
         return take_report(run_create(options, LogProgress()), CheckpointTableReport)
 
@@ -373,20 +379,21 @@ class Table:
         dest: str,
         *,
         name: str | None = None,
-        keep: str | None = None,
+        keep: str | int | None = None,
         dest_storage_options: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> BackupTableReport:
         """Copy the table's present state, pending rows and WAL included, to a folder for backups.
 
-        `name` is by default the time. With `keep`, backups beyond the newest so many (`"7"`), or
+        `name` is by default the time. With `keep`, backups beyond the newest so many (`7`), or
         older than that (`"30d"`), are dropped afterwards. `dest_storage_options` take precedence
         over the table's own.
         """
         from memwal.jobs.backup.job import BackupOptions, run_backup
 
         place = self._make_place(dest, dest_storage_options)
-        request = check_request(BackupRequest(name=name, keep=keep), lambda o: o.name)
+        stay = str(keep) if isinstance(keep, int) else keep
+        request = check_request(BackupRequest(name=name, keep=stay), lambda o: o.name)
         asked = self._make_options(BackupOptions, dest=place, request=request, dry_run=dry_run)
         return take_report(run_backup(asked, LogProgress()), BackupTableReport)
 
@@ -418,8 +425,8 @@ class Table:
         filter: str | None = None,
         limit: int | None = None,
         key: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        nearest: Nearest | None = None,
-        search: Search | None = None,
+        nearest: Nearest | Mapping[str, Any] | None = None,
+        search: Search | Mapping[str, Any] | None = None,
         version: int | None = None,
         merged_only: bool | None = None,
         checkpoint: str | None = None,
@@ -438,22 +445,26 @@ class Table:
         from memwal.run.stores import check_lance_version
 
         check_lance_version(self._options["untested_lance_allowed"])
-        table = open_configured(self._table, self._consistency)
-        if self._table.policy is not None and checkpoint is None:
-            check_stored(self._table, table.at(version).policy_text)
-        return table.read(
+        asked = check_values(
+            ReadAsked,
             columns=columns,
             filter=filter,
             limit=limit,
-            key=key,
-            nearest=nearest,
-            search=search,
             version=version,
             merged_only=merged_only,
             checkpoint=checkpoint,
             with_wal=with_wal,
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
+        )
+        table = open_configured(self._table, self._consistency)
+        if self._table.policy is not None and checkpoint is None:
+            check_stored(self._table, table.at(asked["version"]).policy_text)
+        return table.read(
+            **asked,
+            key=key,
+            nearest=_make_search(Nearest, nearest, "nearest"),
+            search=_make_search(Search, search, "search"),
         )
 
     def changes(
@@ -477,7 +488,7 @@ class Table:
             checkpoint=checkpoint,
             cursor=cursor,
             until=until,
-            columns=None if columns is None else tuple(columns),
+            columns=columns,
             before=before,
         )
         from memwal.read.changes import read_changes
@@ -504,11 +515,10 @@ class Table:
 
     def _changes(self, **asked: Any) -> ChangesOptions:
         from memwal.read.changes import ChangesOptions
-        from memwal.read.request import ChangesAsked
 
         return ChangesOptions(
             table=self._table,
-            asked=ChangesAsked(**asked),
+            asked=check_request(ChangesAsked(**asked), lambda declared: declared.name),
             untested_lance_allowed=self._options["untested_lance_allowed"],
         )
 
@@ -529,3 +539,14 @@ class Table:
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)
+
+
+def _make_search(kind: type[Found], given: object, name: str) -> Found | None:
+    """What to search for, which may be given as a dict. Raises Usage."""
+    try:
+        made = kind(**given) if isinstance(given, Mapping) else given
+    except TypeError as error:
+        raise Usage(f"{name}: {error}") from None
+    if made is not None and not isinstance(made, kind):
+        raise Usage(f"{name} {given!r}: expected a memwal.{kind.__name__}, or a dict of its fields")
+    return made

@@ -21,7 +21,7 @@ from memwal.config import EngineName
 from memwal.errors import EXIT_FAILED, Refused
 from memwal.grid import format_size
 from memwal.report import FAILED, JobReport, TableReport, sum_up
-from memwal.run.engines.pool import check_spark, has_spark
+from memwal.run.engines.launcher import check_spark, find_obstacle
 
 BASE_ROWS = 20_000
 DIMENSIONS = 16
@@ -122,8 +122,8 @@ def run_demo(
 ) -> JobReport:
     """Make a table in `folder` (None: a new temporary one) and run the jobs on it, telling a story.
 
-    `engine` is Spark by default, if that is installed. Raises Unsupported, before anything is made,
-    if Spark is asked for and is not installed.
+    `engine` is Spark by default, if that can be started. Raises Unsupported, before anything is
+    made, if Spark is asked for and can't be.
     """
     if engine == "spark":
         check_spark()
@@ -133,7 +133,7 @@ def run_demo(
         tell("\n   ".join((heading, *lines)))
 
     here = open_table(str(place), engine="local")
-    used = engine or ("spark" if has_spark() else "auto")
+    used = engine or ("auto" if find_obstacle() else "spark")
     merging = open_table(str(place), engine=cast(EngineName, used), master=master)
     say(
         f"1. A table with a live MemWAL, written by pylance: {place}",

@@ -54,9 +54,10 @@ def describe_lease(lease: LeaseReport) -> Text:
     why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
     found = lease.airflow.describe() if lease.airflow else lease.run_id
     run = f" (run {found})" if found else ""
+    ended = "; that process has ended, so the next run takes it over" if lease.ended else ""
     return Text(
         f"  lease: {lease.state} by {lease.holder}{why}{run}, since {lease.acquired_at} until "
-        f"{lease.expires_at}"
+        f"{lease.expires_at}{ended}"
     )
 
 

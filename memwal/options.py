@@ -14,10 +14,12 @@ these declarations. Pure.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from functools import cache
+from numbers import Real
 from typing import (
     Annotated,
     Any,
@@ -32,7 +34,13 @@ from typing import (
 
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard
-from memwal.text import format_duration
+from memwal.text import (
+    BYTES_EXPECTED,
+    SECONDS_EXPECTED,
+    format_duration,
+    parse_bytes,
+    parse_seconds,
+)
 
 Request = TypeVar("Request")
 Bounds = tuple[float | None, float | None]
@@ -140,25 +148,73 @@ class DeclaredOption:
         """
         if value is None and self.is_optional:
             return None
+        if self.kind is Kind.PAIRS:
+            return _make_pairs(value, name)
         if self.kind not in (Kind.LIST, Kind.CHOICES):
             return self._check_one(value, name, bounds)
-        items = [value] if isinstance(value, str) else value
+        items = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+        if isinstance(value, Mapping):  # a key
+            items = [f"{key}={_write(part)}" for key, part in value.items()]
         found = tuple(self._check_one(item, name, bounds) for item in items)
         return found if self.kind is Kind.LIST else tuple(c for c in self.choices if c in found)
 
     def _check_one(self, value: Any, name: str, bounds: Bounds) -> Any:
         if self.choices and value not in self.choices:
             raise Usage(f"{name} {value!r}: expected {', '.join(self.choices)}")
+        value = convert_value(self.kind, value, name)
         if isinstance(value, str) and self.option.parse is not None:
             return self.option.parse(value)
-        if value is None:
-            raise Usage(f"{name} None: expected a value")
         least, most = bounds if isinstance(value, int | float) else (None, None)
+        show = format_duration if self.kind is Kind.DURATION else "{:g}".format
         if least is not None and value < least:
-            raise Usage(f"{name} {value}: expected {least:g} or more")
+            raise Usage(f"{name} {show(value)}: expected {show(least)} or more")
         if most is not None and value > most:
-            raise Usage(f"{name} {value}: expected {most:g} or less")
+            raise Usage(f"{name} {show(value)}: expected {show(most)} or less")
         return value
+
+
+_EXPECTED: Mapping[Kind, tuple[type, str]] = {
+    Kind.SWITCH: (bool, "True or False"),
+    Kind.EITHER: (bool, "True or False"),
+    Kind.NUMBER: (Real, "a number"),
+    Kind.DURATION: (Real, SECONDS_EXPECTED.removeprefix("expected ")),
+    Kind.SIZE: (Real, BYTES_EXPECTED.removeprefix("expected ")),
+    Kind.TEXT: (str, "a text"),
+    Kind.LIST: (str, "a text, or several"),
+}
+_PARSERS: Mapping[Kind, Callable[[str], float]] = {
+    Kind.NUMBER: lambda text: float(text) if "." in text else int(text),
+    Kind.DURATION: parse_seconds,
+    Kind.SIZE: parse_bytes,
+}
+
+
+def convert_value(kind: Kind, value: Any, name: str) -> Any:
+    """The value, read if it is the text of a number. Raises Usage for one of another type."""
+    needed, expected = _EXPECTED.get(kind, (object, "a value"))
+    found = value
+    if isinstance(value, str) and kind in _PARSERS:
+        with suppress(ValueError):
+            found = _PARSERS[kind](value)
+    fits = isinstance(found, needed) and not (needed is Real and isinstance(found, bool))
+    if found is None or not fits:
+        raise Usage(f"{name} {value!r}: expected {expected}")
+    return found
+
+
+def _make_pairs(value: Any, name: str) -> tuple[tuple[str, str], ...]:
+    try:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return tuple((str(key), _write(part)) for key, part in pairs)
+    except (TypeError, ValueError):  # not shown: it may hold secrets
+        raise Usage(f"{name}: expected names with values, such as {{'a': 'b'}}") from None
+
+
+def _write(value: object) -> str:
+    """A value as one types it on a command line."""
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @cache

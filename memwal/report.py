@@ -146,9 +146,10 @@ StoredAirflowTask = Annotated[AirflowTask | None, BeforeValidator(read_airflow_t
 
 
 class LeaseReport(Section):
-    """The newest claim on a table's lease."""
+    """The newest claim on a table's lease. `ended`: it is held by a process that has ended here."""
 
     state: str
+    ended: bool = False
     token: int
     holder: str
     job: str

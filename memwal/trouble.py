@@ -1,12 +1,13 @@
-"""What the page on trouble says about the code of a message.
+"""What the page on trouble says about the code of a message, and that on concepts about a word.
 
-A wheel brings the page, so that a terminal and Airflow can show what it says; in a checkout it is
-one of the site.
+A wheel brings these pages, so that a terminal and Airflow can show what they say; in a checkout
+they are the site's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from memwal.errors import MemWalError, Usage
 from memwal.report import Section
 
 _HERE = Path(__file__).parent
-PLACES = (_HERE / "trouble.md", _HERE.parent / "docs" / "operate" / "trouble.md")
+_DOCS = _HERE.parent / "docs"
+PLACES = (_HERE / "trouble.md", _DOCS / "operate" / "trouble.md")
+_CONCEPTS = (_HERE / "concepts.md", _DOCS / "concepts.md")
 
 _ENTRY = re.compile(
     r"^### (MW-[A-Z]\d\d)\n\n- \*\*What\*\* \(exit (\d)\): (.*?)\n- \*\*Safe\*\*: (.*?)"
     r"\n- \*\*Do\*\*: (.*?)(?=\n\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_WORD = re.compile(r"^\*\*([^*]+)\.\*\* (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _MORE = re.compile(r"\[more\]\(([^)]*)\)")
 _CODE = re.compile(r"(?:MW-?)?([A-Z]\d\d)", re.IGNORECASE)
 
@@ -35,12 +39,20 @@ class Entry(Section):
     do: str
 
 
-def read_page() -> str:
-    """Return the page, in Markdown. A MemWalError if this installation has none."""
-    for place in PLACES:
+class Word(Section):
+    """What a word means."""
+
+    word: str
+    meaning: str
+
+
+def read_page(places: Sequence[Path] = ()) -> str:
+    """Return the page on trouble, or that in `places`. A MemWalError if there is none here."""
+    places = places or PLACES
+    for place in places:
         if place.is_file():
             return place.read_text("utf-8")
-    tried = " nor ".join(map(str, PLACES))
+    tried = " nor ".join(map(str, places))
     raise MemWalError(f"the page is missing: neither {tried} is there; install lance-memwal again")
 
 
@@ -55,13 +67,21 @@ def read_entries() -> dict[str, Entry]:
     }
 
 
-def find_entry(text: str) -> Entry:
-    """Find the entry of a code, such as `MW-W01`, `mw-w01` or `W01`. Raises Usage."""
+def find_entry(text: str) -> Entry | Word:
+    """Find the entry of a code, such as `MW-W01`, `mw-w01` or `W01`, or of a word. Raises Usage."""
     found = _CODE.fullmatch(text.strip(" ()"))
     entry = found and read_entries().get(f"MW-{found[1].upper()}")
     if entry:
         return entry
-    raise Usage(f"no code {text!r}: `memwal explain` lists all")
+    words = _WORD.findall(read_page(_CONCEPTS))
+    wanted = re.escape(text.strip().removesuffix("s") or "?")
+    # The word that is explained, before one that an explanation mentions in italics.
+    for pattern, part in ((rf"\b{wanted}s?\b", 0), (rf"\*{wanted}s?\*", 1)):
+        for word in words:
+            if re.search(pattern, word[part], re.IGNORECASE):
+                return Word(word=word[0], meaning=_join(word[1]).replace("*", ""))
+    known = ", ".join(word.lower() for word, _ in words)
+    raise Usage(f"no code {text!r}: `memwal explain` lists all; nor such a word. Words: {known}")
 
 
 def _join(text: str) -> str:

@@ -154,6 +154,48 @@ def test_what_goes_wrong_is_raised(made: builders.Table, tmp_path: Path) -> None
 
 
 @pytest.mark.integration
+def test_values_are_taken_as_people_write_them(made: builders.Table) -> None:
+    table = memwal.open_table(made.uri, engine="local", memory_bytes_max="2GiB")  # type: ignore[arg-type]
+    size: Any = {"bytes_per_commit_max": "1MiB"}
+    assert table.merge(dry_run=True, **size).outcome == "done"
+    age: Any = {"retention_seconds": "7d"}
+    assert table.garbage(dry_run=True, **age).outcome == "nothing_to_do"
+    assert table.checkpoint("c", expires_seconds="7d", dry_run=True).outcome == "done"
+    version: Any = str(made.dataset.version)
+    options: Any = {"version": version, "limit": "2", "merged_only": True}
+    keys = table.read(columns="k", **options).read_all().to_pylist()
+    assert [list(key) for key in keys] == [["k"], ["k"]]
+    assert table.erase(keys=[*keys, keys[0]]).keys == 2
+    one: Any = keys[0]
+    assert table.erase(key=one).keys == 1
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("method", "values", "said"),
+    [
+        ("maintain", {"retention_seconds": 7}, "pass allow_short_retention if"),
+        ("maintain", {"retention_seconds": "long"}, "retention_seconds 'long': expected seconds"),
+        ("garbage", {"execute": "yes"}, "execute 'yes': expected True or False"),
+        ("schema", {"rename": "k"}, "rename: expected names with values"),
+        ("merge", {"shards": 5}, "shards 5: expected a text, or several"),
+        ("read", {"nearest": {"k": 1}}, "nearest: .*column"),
+        ("read", {"search": "words"}, "expected a memwal.Search, or a dict"),
+        ("read", {"version": "last"}, "version 'last': expected a number"),
+        ("changes", {}, "one of since, checkpoint and cursor"),
+        ("erase", {}, "either key or keys"),
+        ("erase", {"keys": [{"x": 1}]}, r"the key columns \(k\)"),
+        ("checkpoint", {"name": "c", "expires_seconds": "x"}, "expires_seconds 'x': expected"),
+    ],
+)
+def test_a_value_that_is_wrong_is_called_by_its_keyword(
+    made: builders.Table, method: str, values: Any, said: str
+) -> None:
+    with pytest.raises(errors.MemWalError, match=said):
+        getattr(memwal.open_table(made.uri, engine="local"), method)(**values)
+
+
+@pytest.mark.integration
 def test_a_configuration_that_is_named_counts(made: builders.Table, tmp_path: Path) -> None:
     config = tmp_path / "lake.toml"
     config.write_text(f'[tables.t]\nuri = "{made.uri}"\ngenerations_per_commit_max = 1\n')

@@ -8,9 +8,9 @@ import sys
 from memwal.cli import process
 from memwal.identity import find_stranger
 
-# Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
-# warn about forks; neither is of use to an operator.
-os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
+# What Lance logs it also raises, save for an error about its own MemWAL index at every commit.
+_IS_DEBUG = "--debug" in sys.argv or os.environ.get("MEMWAL_DEBUG")
+os.environ.setdefault("LANCE_LOG", "warn" if _IS_DEBUG else "error,lance=off")
 
 # Otherwise Pydantic searches every installed package for plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -35,6 +35,22 @@ _OWN_FILE = {"demo", "explain", "read", "schema", "status", "submit", "watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
+ELSEWHERE = {
+    "vacuum": "garbage",
+    "expire-snapshots": "garbage",
+    "remove-orphan-files": "garbage",
+    "cleanup-old-versions": "garbage",
+    "optimize": "maintain",
+    "compact": "compaction",
+    "compact-files": "compaction",
+    "rewrite-data-files": "compaction",
+    "optimize-indices": "index-catchup",
+    "flush": "rescue",
+    "tag": "checkpoint",
+    "history": "runs",
+}
+"""The verbs of Delta, Iceberg and LanceDB, and the command that does it here."""
+
 # Nobody should run a job without having met these two.
 _SHOWN_EVERYWHERE = {"dry_run", "everything"}
 SHARED = {field.name for field in fields(JobFlags)} - _SHOWN_EVERYWHERE
@@ -75,6 +91,13 @@ class App(typer.Typer):
 
 class GroupedHelp(TyperGroup):
     """The commands, in sections."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; who comes from another format is told what it is called here."""
+        if ours := ELSEWHERE.get(args[0].replace("_", "-").lower()):
+            meaning = self.commands[ours].get_short_help_str(100)
+            ctx.fail(f"No such command '{args[0]}'. Here it is `memwal {ours}`: {meaning}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each section, with one line for each command."""

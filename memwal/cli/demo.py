@@ -21,7 +21,7 @@ Folder = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        metavar="auto|spark|local", help="Where the work runs (default: spark, if installed)."
+        metavar="auto|spark|local", help="Where the work runs (default: spark, if it can start)."
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`memwal explain`: what the code of a message means, and what to do."""
+"""`memwal explain`: what the code of a message means, and what to do; or what a word means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.output import Document
 from memwal.report import Section
-from memwal.trouble import Entry, find_entry, read_entries
+from memwal.trouble import Entry, Word, find_entry, read_entries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,26 +22,30 @@ if TYPE_CHECKING:
 Codes = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="CODE...",
-        help="Such as MW-W01. Default: list all codes.",
+        metavar="CODE|WORD...",
+        help="Such as MW-W01, or generation. Default: list all codes.",
         show_default=False,
     ),
 ]
 
 
 class ExplainDocument(Section):
-    """The entries of the codes, in the order in which they were named."""
+    """The entries of the codes, and of words, in the order in which they were named."""
 
     entries: list[Entry]
+    words: list[Word] = []
 
 
 @command()
 def explain(codes: Codes = None, *, flags: ReadFlags) -> Document:
-    """Say what a message's code means, and what to do."""
-    named = dict.fromkeys(codes or read_entries())
-    found = list({entry.code: entry for entry in map(find_entry, named)}.values())
+    """Say what a message's code, or a word, means, and what to do."""
+    found = list(dict.fromkeys(map(find_entry, codes or read_entries())))
+    content = ExplainDocument(
+        entries=[one for one in found if isinstance(one, Entry)],
+        words=[one for one in found if isinstance(one, Word)],
+    )
     return Document(
-        content=ExplainDocument(entries=found).to_json(),
+        content=content.to_json(),
         show=_show_entries if codes else _show_list,
     )
 
@@ -56,6 +60,9 @@ def _show_entries(content: Mapping[str, Any], console: Console) -> None:
         for title, text in (("What:", "what"), ("Safe:", "safe"), ("Do:  ", "do")):
             for line in wrap(f"{title} {entry[text]}", width - 2, subsequent_indent=" " * 6):
                 console.print(f"  {line}", markup=False, soft_wrap=True)
+    for entry in content["words"]:
+        for line in wrap(f"{entry['word']}: {entry['meaning']}", width, subsequent_indent="  "):
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def _show_list(content: Mapping[str, Any], console: Console) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from memwal.cli import process
+from memwal.cli.completion import offer, offer_tables
 from memwal.cli.console import RunProgress, stderr
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
 from memwal.cli.requests import (
@@ -27,6 +28,7 @@ from memwal.clock import SystemClock
 from memwal.config import (
     DEFAULT_FILE,
     Config,
+    EngineName,
     Folder,
     Glob,
     ResolvedTable,
@@ -56,6 +58,7 @@ Job = Callable[[RunProgress], JobReport]
 Tables = Annotated[
     list[str],
     typer.Argument(
+        autocompletion=offer_tables,
         metavar="TABLE...",
         help="Path, address (s3, gs, az), or name in the config file; FOLDER/ is every table in "
         "it, 'a_*' every such name; NAMESPACE:schema.table a name in a Lance namespace.",
@@ -64,7 +67,11 @@ Tables = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
 OneTable = Annotated[
     str,
-    typer.Argument(metavar="TABLE", help="Path, address (s3, gs, az), or name in the config file."),
+    typer.Argument(
+        autocompletion=offer_tables,
+        metavar="TABLE",
+        help="Path, address (s3, gs, az), or name in the config file.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ConfigFile = Annotated[
@@ -83,6 +90,7 @@ EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
+        autocompletion=offer(get_args(EngineName)),
         metavar="auto|spark|local",
         help="Where the work runs (default: auto).",
     ),
@@ -128,8 +136,10 @@ LogFormat = Annotated[
     typer.Option(
         "--log-format",
         envvar="MEMWAL_LOG_FORMAT",
+        autocompletion=offer(("text", "json")),
         metavar="text|json",
-        help="With json each line on stderr is a JSON object (default: text).",
+        help="With json each line that memwal itself writes on stderr is a JSON object "
+        "(default: text).",
     ),
 ]
 Untested = Annotated[

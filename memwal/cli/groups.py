@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from memwal.cli.commands import App
+from memwal.cli.completion import offer_checkpoints
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import (
     AuditFlags,
@@ -153,6 +154,9 @@ def _find_place(dest: str, flags: RescueFlags, request: PlaceRequest) -> Resolve
 CheckpointName = Annotated[
     str, typer.Argument(metavar="NAME", help="Letters, digits, '-', '_', and dots between them.")
 ]
+KnownCheckpoint = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=offer_checkpoints, help="As list shows it.")
+]
 Expires = Annotated[
     str | None,
     typer.Option("--expires", metavar="7d", help="Keep it for this long. Default: until dropped."),
@@ -198,7 +202,7 @@ def checkpoint_list(table: OneTable, *, flags: ReadFlags) -> JobReport:
 
 @checkpoint_app.command("drop")
 @command(JobFlags, job="checkpoint")
-def checkpoint_drop(table: OneTable, name: CheckpointName, *, flags: JobFlags) -> JobReport:
+def checkpoint_drop(table: OneTable, name: KnownCheckpoint, *, flags: JobFlags) -> JobReport:
     """Drop a checkpoint: what it alone keeps is garbage from then on."""
     from memwal.jobs.checkpoint.job import run_drop
 

@@ -24,6 +24,7 @@ from memwal.ports import Clock
 from memwal.run.process.logs import JsonLog
 from memwal.text import iso_time, one_line
 
+_LOGGED_AFTER_SECONDS = 5.0
 _LOGGED_EVERY_SECONDS = 30.0
 
 
@@ -69,7 +70,7 @@ class BarDisplay:
 
 
 class LogDisplay:
-    """The display elsewhere: a line as each step begins and ends, and every half minute."""
+    """The display elsewhere: a line now and then for a step that takes long."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._stream = sys.stderr
@@ -81,17 +82,12 @@ class LogDisplay:
         self._log(text)
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
-        """Log that a step of `total` units begins."""
+        """Begin a step of `total` units."""
         self._pace.start(what, total, bytes_total)
-        sizes = {"bytes_total": bytes_total} if bytes_total else {}
-        self._log("started", step=what, total=total, **sizes)
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """Log the end of the step, or every half minute how far it is."""
-        facts = self._pace.describe(count, bytes_done)
-        if count == self._pace.total > 0:
-            self._log("finished", total=count)
-        elif facts:
+        """Log how far the step is: after some seconds, and then every half minute."""
+        if facts := self._pace.describe(count, bytes_done):
             self._log("going on", **facts)
 
     def stop(self) -> None:
@@ -130,17 +126,18 @@ class _Pace:
     def start(self, what: str, total: int, bytes_total: int) -> None:
         """Begin a step."""
         self.what, self.total, self.bytes_total = what, total, bytes_total
-        self._began = self._said = self._clock.monotonic_seconds()
+        self._began = self._clock.monotonic_seconds()
+        self._next = self._began + _LOGGED_AFTER_SECONDS
         self._before: tuple[int, int] | None = None
 
     def describe(self, count: int, bytes_done: int) -> dict[str, object]:
-        """Return the facts of a line every half minute, and nothing in between."""
+        """Return the facts of a line when one is due, and nothing in between."""
         now = self._clock.monotonic_seconds()
         if self._before is None:
             self._before = (count, bytes_done)
-        if now - self._said < _LOGGED_EVERY_SECONDS:
+        if now < self._next or count == self.total > 0:
             return {}
-        self._said = now
+        self._next = now + _LOGGED_EVERY_SECONDS
         facts: dict[str, object] = {"step": self.what, "done": count, "total": self.total}
         place, end, before = (count, self.total, self._before[0])
         if self.bytes_total:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from memwal.cli.completion import offer, offer_checkpoints
 from memwal.config.requests import check_request, describe_option, find_bounds
 from memwal.errors import Usage
-from memwal.options import DeclaredOption, Kind, list_options
-from memwal.text import parse_bytes, parse_seconds
+from memwal.options import DeclaredOption, Kind, convert_value, list_options
+from memwal.text import parse_seconds
 
 _METAVARS = {Kind.NUMBER: "N", Kind.PAIRS: "K=V", Kind.LIST: "NAME"}
 # Durations and sizes come as text, with their units; what a type or a choice can't say, as well.
@@ -49,7 +50,8 @@ def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
     help_text = describe_option(declared)
     if kind in (Kind.LIST, Kind.PAIRS) and not _is_one_text(declared):
         help_text += " Repeatable."
-    said = typer.Option(flag, metavar=metavar, help=help_text, **bounds)
+    offered = offer_checkpoints if declared.name == "checkpoint" else offer(declared.choices)
+    said = typer.Option(flag, metavar=metavar, help=help_text, autocompletion=offered, **bounds)
     if kind is Kind.SWITCH:
         default = bool(declared.default)
     value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)
@@ -100,10 +102,7 @@ def parse_duration(text: str, option: str) -> float:
 
 def parse_size(text: str | None, option: str) -> int | None:
     """Parse bytes from `268435456`, `256MB` or `1GiB`; None for None."""
-    try:
-        return None if text is None else parse_bytes(text)
-    except ValueError as error:
-        raise Usage(f"{option} {error}") from None
+    return None if text is None else convert_value(Kind.SIZE, text, option)
 
 
 def parse_engine(name: str | None) -> str | None:

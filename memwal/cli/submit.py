@@ -17,6 +17,7 @@ from memwal.cli.output import name_explanation
 from memwal.cli.requests import make_parameters, read_request
 from memwal.config import read_environment_settings
 from memwal.errors import MemWalError, Usage, unexpected
+from memwal.run.engines.launcher import check_java
 from memwal.run.submit import (
     JOBS,
     SHIPPED,
@@ -55,11 +56,13 @@ def submit(context: typer.Context, job: str, arguments: list[str], **values: Any
                 shipped = SHIPPED if asked.dry_run else str(zip_package(Path(folder)))
                 asked = replace(asked, py_files=(*asked.py_files, shipped))
             asked.check()
-            command = asked.command(find_spark_submit())
+            program = find_spark_submit()
+            command = asked.command(program)
             if asked.dry_run:
                 print(shlex.join(command))
                 return
             asked.check_archive()
+            check_java(program)
             code = run_command(command, is_driver_here=asked.is_driver_here)
     except (MemWalError, ModuleNotFoundError) as error:
         known = error if isinstance(error, MemWalError) else unexpected(error)

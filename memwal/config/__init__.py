@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from memwal.config.keys import DURATIONS
 from memwal.config.keys import AirflowDags as AirflowDags
 from memwal.config.keys import BackupSettings as BackupSettings
 from memwal.config.keys import CompactionMode as CompactionMode
@@ -48,6 +49,7 @@ from memwal.errors import NotATable, Usage
 from memwal.model import PRIORITY
 from memwal.rows.expire import Expire, make_expire
 from memwal.rows.policy import RowPolicy
+from memwal.text import count_of, format_duration
 from memwal.text import mask_address as mask_address
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -66,6 +68,11 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "airflow": AirflowDags,
 }
 """What stands in a file. `[tables.NAME]` takes the keys of `[defaults]`, too."""
+# How pydantic begins a complaint.
+_OUGHT = re.compile(r"^\w+ should (be |have |match )?")
+_KINDS = {"string": "a text", "integer": "a whole number", "boolean": "true or false"}
+_VALID = re.compile(r"a valid (\w+).*")
+_BOUNDS = {"ge": "{} or more", "le": "{} or less", "gt": "more than {}"}
 # What a local path does not begin with: an address, or a name in a namespace.
 _NOT_A_PATH = re.compile(r"[A-Za-z0-9_][\w+.-]*:")
 # Options that tell stores apart in which the same address is another table.
@@ -210,7 +217,7 @@ def _explain(error: ValidationError) -> str:
             near = suggest(str(problem["loc"][-1]), _list_keys(problem["loc"][:-1]))
             texts.append(f"unknown key {place!r}{near}")
         else:
-            texts.append(f"{place}: {_say(problem)}")
+            texts.append(f"{place}{_say(problem)}")
     return "; ".join(texts)
 
 
@@ -222,7 +229,22 @@ def _list_keys(place: Sequence[Any]) -> Sequence[str]:
 
 
 def _say(problem: Mapping[str, Any]) -> str:
-    return str(problem["msg"]).removeprefix("Value error, ")
+    """What follows a key whose value is wrong: ` VALUE: expected …`, as options say it."""
+    kind, place, value = problem["type"], problem["loc"], problem["input"]
+    if kind == "missing":
+        return ": expected a value"
+    said = _OUGHT.sub("expected ", str(problem["msg"]).removeprefix("Value error, "))
+    if kind == "value_error":
+        return f" {said}" if said.startswith("'") else f": {said}"
+    can_be_shown = isinstance(value, str | int | float) and "storage_options" not in place
+    said = _VALID.sub(lambda found: _KINDS.get(found[1], f"a {found[1]}"), said)
+    is_duration = place[-1] in DURATIONS
+    for sign, form in _BOUNDS.items():
+        if (bound := problem.get("ctx", {}).get(sign)) is not None:
+            said = "expected " + form.format(format_duration(bound) if is_duration else bound)
+    if is_duration and str(value).isdigit() and int(value):
+        said += f", such as '{value}d': {value} alone means {count_of(int(value), 'second')}"
+    return f" {value!r}: {said}" if can_be_shown else f": {said}"
 
 
 def resolve_table(
@@ -341,7 +363,7 @@ def read_environment_settings(environment: Mapping[str, str] = os.environ) -> di
     try:
         return Settings.model_validate(given).model_dump(exclude_unset=True)
     except ValidationError as error:
-        texts = (f"{name_variable(str(p['loc'][0]))}: {_say(p)}" for p in error.errors())
+        texts = (f"{name_variable(str(p['loc'][0]))}{_say(p)}" for p in error.errors())
         raise Usage("; ".join(texts)) from None
 
 

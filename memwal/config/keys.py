@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
 
 from memwal.config.names import is_address
 from memwal.config.namespaces import NamespaceSettings
@@ -46,6 +54,15 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 EngineName = Literal["auto", "spark", "local"]
 CompactionMode = Literal["never", "auto", "always"]
+
+
+def _check_address(text: str) -> str:
+    if "${" in text:
+        raise ValueError(f"{text!r}: expected an address that is written out, without ${{…}}")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
 
 
 def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
@@ -181,7 +198,7 @@ class BackupSettings(BaseModel):
 
     model_config = _STRICT
 
-    uri: str = _key("A folder, or an address in any store", ..., min_length=1)
+    uri: Address = _key("A folder, or an address in any store", ..., min_length=1)
     keep: str | None = _key(
         "How many, or how long, such as 7d; not set: all", pattern=r"^[1-9][0-9]{0,5}[smhd]?$"
     )
@@ -193,7 +210,7 @@ class BackupSettings(BaseModel):
 class TableSettings(Settings):
     """One `[tables.NAME]` section."""
 
-    uri: str = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
+    uri: Address = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
     policy: PolicySettings | None = _key("How several rows of a key become one")
     expire: ExpireSettings | None = _key("When rows expire")
     backup: BackupSettings | None = _key("Where backups go")
@@ -308,3 +325,12 @@ class Config(BaseModel):
     def file(self) -> Path | None:
         """Where it was read from; None where no file was."""
         return self._file
+
+
+DURATIONS = frozenset(
+    name
+    for model in (Settings, ExpireSettings, AirflowDags, WatchSettings)
+    for name, field in model.model_fields.items()
+    if Seconds in get_args(field.annotation) or field.json_schema_extra == {"unit": "seconds"}
+)
+"""The keys whose values are durations."""

@@ -25,6 +25,12 @@ def check_request(request: Request, name: Callable[[DeclaredOption], str]) -> Re
     return replace(request, **checked)  # type: ignore[type-var]
 
 
+def check_values(request: Any, **values: Any) -> dict[str, Any]:
+    """Return values of some of a request's options in their normal forms. Raises Usage."""
+    known = {declared.name: declared for declared in list_options(request)}
+    return {name: _check(known[name], value, name) for name, value in values.items()}
+
+
 def _check(declared: DeclaredOption, value: Any, name: str) -> Any:
     """A setting's value may be a text, too, as in the file: `"256MB"`, `"no"`."""
     checked, key = declared.check(value, name, find_bounds(declared)), declared.option.setting

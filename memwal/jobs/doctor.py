@@ -29,6 +29,7 @@ from memwal.errors import (
     Corruption,
     MemWalError,
     Missing,
+    NotATable,
     Refused,
     Unsupported,
     Usage,
@@ -142,7 +143,7 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     except MemWalError as caught:
         error = caught
     wrong, exit_code = sum_up(checks, error)
-    if not exit_code and (inherited := _find_inherited(table)) is not None:
+    if not exit_code and (inherited := _find_inherited(table, progress.say)) is not None:
         wrong, exit_code = inherited, Refused.exit_code
     return DoctorReport(
         job="doctor",
@@ -158,15 +159,18 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     )
 
 
-def _find_inherited(table: ResolvedTable) -> str | None:
+def _find_inherited(table: ResolvedTable, say: Callable[[str], None]) -> str | None:
     """Why a writer's rows would be lost even on a good store: progress inherited by a clone.
 
     None if there is no such progress, or no readable table.
     """
     try:
         view = open_stores(table.find_uri(), table.storage_options).views.table()
+    except NotATable:
+        say(f"{table.name}: there is no table yet: only the store was tried")
+        return None
     except MemWalError:
-        return None  # no table, or one that `verify` finds out more about
+        return None  # `verify` finds out more about it
     try:
         check_progress(view)
     except Refused as error:

@@ -54,7 +54,8 @@ def check_keys(
 def _check_key(key: Key, primary_key: Sequence[str], schema: pa.Schema) -> tuple[object, ...]:
     if set(key) != set(primary_key):
         expected = ", ".join(primary_key) or "none: the table has no primary key"
-        raise Usage(f"a key names the key columns ({expected}), not {', '.join(map(str, key))}")
+        named = ", ".join(map(str, key))
+        raise Usage(f"a key names the key columns ({expected}), not {named}: --key for each")
     return tuple(_convert(key[name], name, schema.field(name).type) for name in primary_key)
 
 
@@ -240,7 +241,7 @@ class ReadableTable:
         )
         opened, rows = self.open_reader(request, with_wal=with_wal)
         for text in opened.warnings:
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, stacklevel=4)
         return rows
 
     def check_keys(

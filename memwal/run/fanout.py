@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from memwal.errors import MemWalError
 from memwal.ports import Engine
 from memwal.run.engines.choice import EngineChoice, choose_engine
-from memwal.run.engines.pool import LocalEngine, SharedEngines, Started, check_spark, has_spark
+from memwal.run.engines.launcher import check_spark, find_obstacle
+from memwal.run.engines.pool import LocalEngine, SharedEngines, Started
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.tables import OpenTable
@@ -136,7 +137,7 @@ class Fanout(AbstractContextManager["Fanout"]):
             self._options.asked_engine,
             units=units,
             in_memory_bytes=in_memory_bytes,
-            spark_installed=has_spark(),
+            find_obstacle=find_obstacle,
         )
 
     def __exit__(self, *error: object) -> None:

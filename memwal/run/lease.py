@@ -10,6 +10,7 @@ from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
 from memwal.report import LeaseReport, read_airflow_task
 from memwal.store.records.lease import StoredLeases
+from memwal.store.records.process import is_gone
 from memwal.text import iso_time
 
 
@@ -177,6 +178,7 @@ def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | No
         state = "held" if claim.expires_at_nanos > now_nanos else "expired"
     return LeaseReport(
         state=state,
+        ended=state == "held" and is_gone(claim.holder),
         token=claim.token,
         holder=claim.holder,
         job=claim.job,

@@ -594,7 +594,7 @@ def test_no_table_and_no_such_command(tmp_path: Path) -> None:
 def test_the_environment_is_blamed_for_what_it_says(table: Path, variable: str, text: str) -> None:
     ran = run("merge", table, folder=table.parent, **{variable: text})
     assert ran.code == USAGE
-    assert f"error: {variable}: " in ran.err
+    assert f"error: {variable} {text!r}: expected " in ran.err
     assert generations_of(table) == 0
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.cli import main
+from memwal.cli.commands import ELSEWHERE
 from memwal.trouble import read_entries, read_page
 
 Run = Callable[..., tuple[object, str, str]]
@@ -59,10 +60,28 @@ def test_several_codes_and_all(run: Run) -> None:
     assert [line[:6] for line in run("explain")[1].splitlines()] == HEADINGS
 
 
-@pytest.mark.parametrize("text", ["MW-Z99", "W1", "", "garbage", "MW-W01x"])
+@pytest.mark.parametrize("text", ["MW-Z99", "W1", "", "vakuum", "MW-W01x"])
 def test_an_unknown_code_is_usage(text: str, run: Run) -> None:
     code, _, errors = run("explain", text)
     assert (code, errors.count("`memwal explain` lists all")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("generations", "Generation"), ("DUE", "Due"), ("catch-up", "Index catch-up"),
+     ("fenced", "Epoch"), ("reclaimable", "Garbage"), ("grace", "Drop and grace")],
+)  # fmt: skip
+def test_a_word_has_the_entry_of_concepts(text: str, word: str, run: Run) -> None:
+    _, found, _ = run("explain", text)
+    assert found.startswith(f"{word}: ") and not re.search(r"\*|\]\(", found)
+    (entry,) = json.loads(run("explain", text, "--json")[1])["words"]
+    assert entry["word"] == word
+
+
+@pytest.mark.parametrize("verb", ELSEWHERE)
+def test_who_comes_from_another_format_is_told_our_command(verb: str, run: Run) -> None:
+    code, _, errors = run(verb.replace("-", "_"), "t")
+    assert code == 2 and f"Here it is `memwal {ELSEWHERE[verb]}`: " in errors
 
 
 def test_an_error_ends_by_naming_the_command_once(tmp_path: Path, run: Run) -> None:

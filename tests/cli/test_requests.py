@@ -18,7 +18,7 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.options import Kind, Option, convert_request, list_options, list_settings
-from memwal.run.keywords import takes
+from memwal.run.keywords import name_keywords, takes
 from scripts.reference import _describe_options
 
 
@@ -119,6 +119,13 @@ def test_every_kind_of_option_is_read_as_it_is_declared() -> None:
 def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> None:
     assert list_settings(MergeRequest()) == {}
     assert list_settings(MergeRequest(bytes_per_commit_max=7)) == {"bytes_per_commit_max": 7}
+
+
+def test_an_option_in_a_message_is_a_keyword_in_python() -> None:
+    text = "--grace, --no-wal and --allow-holes; run `memwal merge --shard X` without --no-lease"
+    assert name_keywords(text, GarbageRequest) == (
+        "grace_seconds, wal=False and allow_holes; run `memwal merge --shard X` without lease=False"
+    )
 
 
 def test_a_request_says_the_same_as_another_kind() -> None:

@@ -359,7 +359,7 @@ def test_a_plan_with_a_format_that_is_not_known_was_made_by_a_newer_build() -> N
     stored.begin(PlanRecord(sources=(file,), chunk_rows=1, rows_per_entry_max=1, spec_id=0))
     path = f"{stored.folder}/plan.json"
     objects.put(path, objects.get(path).replace(b'"parquet"', b'"of-tomorrow"'))
-    with pytest.raises(Unsupported, match="written by a newer memwal"):
+    with pytest.raises(Unsupported, match="of another version of memwal"):
         stored.read_plan()
 
 

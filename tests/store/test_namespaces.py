@@ -142,7 +142,7 @@ def test_a_namespace_that_never_answers_is_given_up_once_for_all_its_tables(tmp_
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('impl = "glue"', "impl: Input should be 'dir' or 'rest'"),
+        ('impl = "glue"', "impl 'glue': expected 'dir' or 'rest'"),
         ('impl = "dir"', "impl 'dir' needs 'root'"),
         ('impl = "rest"\nroot = "/x"', "impl 'rest' needs 'uri'"),
         ('impl = "dir"\nroot = "/x"\ndynamic_context_provider.impl = "os.x"', "names no code"),

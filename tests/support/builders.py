@@ -15,7 +15,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
+os.environ.setdefault("LANCE_LOG", "error,lance=off")
 
 import lance
 import pyarrow as pa

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from pathlib import Path
 
@@ -35,21 +35,24 @@ _HEX = re.compile(r"\b(?:[xX]'|0[xX])?((?:[0-9a-fA-F]{2})+)\b")
 
 
 def read_keys(
-    key: Sequence[str], file: str | None, names: Sequence[str], schema: pa.Schema
+    key: Sequence[str],
+    file: str | Sequence[Mapping[str, object]] | None,
+    names: Sequence[str],
+    schema: pa.Schema,
 ) -> pa.Table:
-    """The keys that were asked for, each once, in the table's types.
+    """The keys that were asked for, each once, in the table's types; `file` can be the keys.
 
     Raises Usage for none, for both, and for what is no key; Refused for too many.
     """
     if bool(key) == bool(file):
         raise Usage("name the rows to erase: either --key or --keys")
     kind = pa.schema([(name, schema.field(name).type) for name in names])
-    if key:
-        values = check_keys(parse_keys(key, schema), names, schema)
+    if not isinstance(file, str):
+        values = dict.fromkeys(check_keys(file or parse_keys(key, schema), names, schema))
         rows = [dict(zip(names, value, strict=True)) for value in values]
-        return pa.Table.from_pylist(rows, schema=kind)
+        return _limit(pa.Table.from_pylist(rows, schema=kind), "keys")
     try:
-        return _read_file(Path(str(file)), kind)
+        return _limit(_read_file(Path(file), kind), f"--keys {file}")
     except OSError as error:
         raise Usage(f"--keys {file}: {error.strerror or error}") from None
     except (pa.ArrowException, ValueError) as error:
@@ -76,10 +79,12 @@ def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
     keys = keys.group_by(kind.names, use_threads=False).aggregate([]).cast(kind)
     if not keys.num_rows:
         raise Usage(f"--keys {file}: no key is in it")
+    return keys
+
+
+def _limit(keys: pa.Table, where: str) -> pa.Table:
     if keys.num_rows > KEYS_MAX:
-        raise Refused(
-            "MW-Z02", f"--keys {file}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure"
-        )
+        raise Refused("MW-Z02", f"{where}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure")
     return keys
 
 

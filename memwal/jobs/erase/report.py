@@ -75,7 +75,8 @@ def show_table(report: EraseTableReport) -> list[RenderableType]:
     if report.erasures:
         return [build_table(report.erasures, ERASURES), *warnings]
     found = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.found.items()))
-    there = f"{count_of(report.rows, 'row')} of the base{f'; {found}' if found else ''}"
+    rows = count_of(report.rows, "row") if report.rows else "no row"
+    there = f"{rows} of the base{f'; found, or not ruled out, in {found}' if found else ''}"
     parts: list[RenderableType] = [Text(f"  {count_of(report.keys, 'key')} in {there}")]
     if report.claimed:
         claimed = "claimed" if report.erasure is not None else "to be claimed"

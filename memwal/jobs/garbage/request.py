@@ -19,7 +19,7 @@ class Retention:
         float | None,
         Option(
             meaning="Expire versions that are older first. Default: as configured, else none. One "
-            "shorter than configured takes --execute and --allow-short-retention.",
+            "shorter than configured takes --allow-short-retention.",
             metavar="7d",
             form="Retention",
         ),

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from memwal.grid import style_outcome
 from memwal.report import JobOnTable, TableReport
+from memwal.text import count_of
 
 
 class MaintainTableReport(TableReport):
@@ -30,7 +31,7 @@ def _list_lines(job: JobOnTable, *, compacted: bool) -> Iterator[Text]:
         item.action in ("drop", "delete") and not item.done for item in getattr(report, "items", ())
     )
     if waiting:
-        line.append(f"  {waiting} items could go: --execute does it", style="yellow")
+        line.append(f"  {count_of(waiting, 'item')} could go: --execute does it", style="yellow")
     yield line
     advice = getattr(report, "compaction", None)
     if advice and not compacted and (text := advice.describe("--compaction always")):

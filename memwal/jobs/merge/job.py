@@ -114,8 +114,6 @@ def _run_units(
     units = [unit for _, unit in planned]
     size = sum(size_work(merge.work, options.request, merge.limits) for merge in merges)
     what = "shards" if all(len(u.shard_ids) == 1 for u in units) else "groups of shards"
-    if not units:
-        progress.say(f"engine: {fanout.choice.name} ({fanout.choice.reason})")
     results = fanout.run(run_merge_unit, units, what=what, in_memory_bytes=size, lost=lost_unit)
     for (merge, unit), result in zip(planned, results, strict=True):
         if isinstance(result.made, WorkerDied) and len(unit.shard_ids) > 1:

@@ -42,7 +42,7 @@ from memwal.report import (
     join_errors,
     sum_up,
 )
-from memwal.text import format_age
+from memwal.text import count_of, format_age
 
 # pylance's defaults. A writer refuses to replay a generation larger than its limits, so these are
 # raised to fit what is stored, with room for what may be put before the claim.
@@ -406,8 +406,9 @@ class RescueTableReport(TableReport):
                     shard_id=shard.shard_id,
                     bytes=shard.bytes,
                     generations=(min(numbers), max(numbers)) if numbers else None,
-                    reason=f"{shard.entries} entries, silent for {format_age(shard.idle_seconds)} "
-                    f"({shard.last_sign}); epoch {_format_epoch(shard)}",
+                    reason=f"{count_of(shard.entries, 'put')} in the WAL, silent for "
+                    f"{format_age(shard.idle_seconds)} ({shard.last_sign}); epoch "
+                    f"{_format_epoch(shard)}",
                     done=shard.outcome == DONE,
                 )
             if shard.torn_kept:

@@ -87,7 +87,7 @@ def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
         "spark" if asked == "spark" else "auto",
         units=units,
         in_memory_bytes=in_memory_bytes,
-        spark_installed=True,
+        find_obstacle=lambda: None,
     )
     return choice.name == "spark"
 

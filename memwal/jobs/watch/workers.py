@@ -20,7 +20,8 @@ from memwal.jobs.watch.plan import Round
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.ports import Clock
 from memwal.report import JobReport
-from memwal.run.engines.pool import SharedEngines, Started, has_spark
+from memwal.run.engines.launcher import find_obstacle
+from memwal.run.engines.pool import SharedEngines, Started
 from memwal.run.fanout import start_engine
 from memwal.run.metrics.start import start_metrics
 from memwal.run.process import logs
@@ -135,9 +136,10 @@ class ProcessWorkers:
 
     def start(self, table: ResolvedTable, work: Round) -> None:
         """Begin a round."""
-        if work.large and not (self._told or has_spark() or self.options.asked_engine != "auto"):
+        if work.large and not self._told and self.options.asked_engine == "auto":
             self._told = True
-            self.progress.warn("pyspark is not installed: large rounds run in one process")
+            if obstacle := find_obstacle():
+                self.progress.warn(f"{obstacle}: large rounds run in one process")
         self._rounds[work.table] = work
         self.pool.start(_LARGE if work.large else _SMALL, work.table, (table, work))
 

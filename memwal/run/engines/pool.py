@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
-from memwal.errors import Unsupported
 from memwal.ports import Engine
 from memwal.run.units import share_memory
 from memwal.run.workers import cancel
@@ -62,17 +60,6 @@ class LocalEngine:
 
 Started = tuple[Engine, Callable[[], None]]
 """An engine, and the function that stops it."""
-
-
-def has_spark() -> bool:
-    """Whether pyspark is installed."""
-    return importlib.util.find_spec("pyspark") is not None
-
-
-def check_spark() -> None:
-    """Raise Unsupported where pyspark is not installed."""
-    if not has_spark():
-        raise Unsupported("MW-E04", "pyspark is not installed: pip install 'lance-memwal[spark]'")
 
 
 class SharedEngines(AbstractContextManager["SharedEngines"]):

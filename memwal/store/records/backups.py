@@ -56,7 +56,8 @@ class StoredBackups:
         found = [b for b in known if name in (None, b.name)]
         if not found:
             names = name_some([b.name for b in reversed(known)], _NAMED_MAX, "backups")
-            there = f"there are: {', '.join(names)}" if known else "the place has none"
+            none = "the place has none, or is not there"
+            there = f"there are: {', '.join(names)}" if known else none
             wanted = "no backup" if name is None else f"no backup {name!r}"
             raise Usage(f"{self._objects.uri}: there is {wanted}; {there}")
         return found[-1]

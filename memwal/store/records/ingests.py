@@ -324,8 +324,8 @@ class Round:
             if any(problem["loc"][-1:] == ("format",) for problem in error.errors()):
                 raise Unsupported(
                     "MW-I28",
-                    f"{self._objects.uri}: {path} was written by a newer memwal, which has to "
-                    "go on with it",
+                    f"{self._objects.uri}: {path} has the format of another version of memwal, "
+                    "which has to go on with it",
                 ) from None
             text = str(error).split("\n", 1)[0]
             raise Corruption("MW-I27", f"{self._objects.uri}: {path}: {text}") from None

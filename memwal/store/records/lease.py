@@ -249,6 +249,11 @@ class StoredLeases:
             )
         return claim
 
+    @property
+    def how_to_break(self) -> str:
+        """The command that does it."""
+        return f"`memwal lease break {self._objects.uri} --reason TEXT`"
+
     def _held_text(self, claim: LeaseClaim) -> str:
         if claim.reason is not None:
             return (
@@ -259,7 +264,7 @@ class StoredLeases:
         held = (
             f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job}{run} since "
             f"{iso_time(claim.acquired_at_nanos)} until {iso_time(claim.expires_at_nanos)} (token "
-            f"{claim.token}); wait, or `memwal lease break TABLE --reason ...` if it is dead"
+            f"{claim.token}); wait, or {self.how_to_break} if it is dead"
         )
         skew = self.skew_text(claim)
         return held if skew is None else f"{held}; {skew}"
@@ -279,7 +284,7 @@ class StoredLeases:
         return (
             f"{self._objects.uri}: the lease could not be given back ({error.text}), so it stands "
             f"until {iso_time(claim.expires_at_nanos)}: a later run on this host may take it over, "
-            "others wait, or `memwal lease break TABLE --reason ...`"
+            f"others wait, or {self.how_to_break}"
         )
 
 

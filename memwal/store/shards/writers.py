@@ -323,7 +323,8 @@ class ShardWriters:
             )
         return Fenced(
             f"{found}: a writer with epoch {latest.writer_epoch} took over (manifest version "
-            f"{latest.version}). Rows that were acknowledged are safe. {_ONE_WRITER}"
+            f"{latest.version}). Rows that were acknowledged are safe; an ingest that is run again "
+            f"continues. {_ONE_WRITER}"
         )
 
 

@@ -376,7 +376,8 @@ def test_a_local_folder_is_as_it_was(tmp_path: Path) -> None:
     assert (done.exit_code, found["job"], found["outcome"]) == (0, "doctor", "done"), found
     assert all(check["ok"] is True and check["detail"] for check in found["checks"]), found
     assert names_of(tmp_path) == ["mine"]
-    assert run(tmp_path / "not" / "yet")[0].exit_code == 0
+    done, _ = run(tmp_path / "not" / "yet")
+    assert done.exit_code == 0 and "there is no table yet" in done.stderr
     assert names_of(tmp_path) == ["mine"]
 
 

@@ -74,7 +74,7 @@ def test_where_stdout_is_no_terminal_it_is_shown_once(here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["a", "--every", "0s"], "--every 0.0: expected 0.1 or more"),
+        (["a", "--every", "0s"], "--every 0s: expected 100ms or more"),
         (["a", "--until", "merged"], "not with --live"),
         (["--from", "http://localhost:1", "a"], "name none beside it"),
         ([], "name the tables, or give --all"),

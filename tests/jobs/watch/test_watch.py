@@ -76,7 +76,7 @@ def test_a_dry_run_only_looks_and_a_table_that_was_never_seen_is_told_at_the_end
     ("arguments", "code", "text"),
     [
         (("./t", "--all"), 2, "--all is every table"),
-        (("./t", "--freshness", "0s"), 2, "--freshness 0.0: "),
+        (("./t", "--freshness", "0s"), 2, "--freshness 0s: "),
         (("./t", "--every", "0s"), 2, "--every: "),
         (("tabel",), 2, "tabel: no such table"),
         (("./t", "--no-lease"), 5, "--no-lease"),

@@ -130,7 +130,7 @@ def test_a_table_that_is_none_is_the_round_s_report(worker: RoundWorker, tmp_pat
 def test_without_pyspark_large_rounds_run_here_which_is_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("memwal.jobs.watch.workers.has_spark", lambda: False)
+    monkeypatch.setattr("memwal.jobs.watch.workers.find_obstacle", lambda: "pyspark is not there")
     workers = ProcessWorkers(
         options=MaintainOptions(tables=(), dry_run=True),
         progress=(told := Told()),

@@ -103,7 +103,7 @@ class RefreshWatch:
             raise LeaseHeld(
                 f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
                 "may lower merge progress for a moment; run again when it has ended, or "
-                "`memwal lease break TABLE --reason ...` if the refresh is dead"
+                f"{self.leases.how_to_break} if the refresh is dead"
             )
         return claim.token
 
