@@ -176,7 +176,7 @@ class Eraser:
             ended = f"another run has ended erasure {self.record.erasure_id} meanwhile"
             raise LostRace(f"{self.stores.uri}: {ended}")
         for other in erasures.list():
-            begun = other.state != "open" or other.planned or other.marks
+            begun = other.state != "open" or other.planned or other.deleted_version
             if not begun and erasures.read_keys(other.erasure_id) is None:
                 erasures.drop(other.erasure_id)
         self._before("record")
