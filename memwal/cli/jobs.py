@@ -347,7 +347,7 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
     for plan in shards:
         lines.append(
             f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
-            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}"
+            f"({format_size(plan.bytes)}), silent for {format_age(plan.idle_seconds)}"
         )
         lines += [f"    warning: {text}" for text in plan.warnings]
     return ask_to_claim(table, lines)

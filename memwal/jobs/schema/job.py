@@ -173,8 +173,8 @@ def _fence(
         plan = rescuer.plan(shard.shard_id)
         if plan is None or (shard.manifest.status is ShardStatus.SEALED and not plan.entries):
             continue
-        if plan.error is not None:
-            raise plan.error
+        if plan.cause is not None:
+            raise plan.cause
         table.before_commit()
         steps("fence")
         flush = rescuer.writers.claim(
