@@ -20,7 +20,8 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.init import store as init_store
 from memwal.jobs.init.job import InitOptions, run_init
-from memwal.jobs.init.plan import FoundTable, InitRequest, InitTableReport, Step, plan_steps
+from memwal.jobs.init.plan import FoundTable, InitTableReport, Step, plan_steps
+from memwal.jobs.init.request import InitRequest
 from memwal.jobs.merge.apply import RefreshWatch
 from memwal.model import ShardId
 from memwal.run.reports import take_report
@@ -306,13 +307,13 @@ def test_a_clone_that_merges_hidden_rows_had_merges_of_its_own(
 
 def test_operands_that_were_merged_are_not_merged_again(source: Path) -> None:
     view = replace(open_stores(str(source), {}).views.table(), policy_text="{}")
-    found = FoundTable(view=view, inherited={SHARD: 5}, first={SHARD: 3})
+    found = FoundTable(view=view, inherited={SHARD: range(3, 6)})
     with pytest.raises(Refused, match="twice") as caught:
-        plan_steps(found, InitRequest(adopts_clone=True))
+        plan_steps(found, InitRequest(adopt_clone=True))
     assert caught.value.code == "MW-T11"
-    assert plan_steps(replace(found, first={SHARD: 5}), InitRequest(adopts_clone=True)) == (
-        Step.PROGRESS,
-    )
+    assert plan_steps(
+        replace(found, inherited={SHARD: range(5, 6)}), InitRequest(adopt_clone=True)
+    ) == (Step.PROGRESS,)
 
 
 def test_a_restore_of_an_adopted_clone_brings_its_progress_back(
@@ -417,7 +418,7 @@ def two_shards(source: Path, tmp_path: Path) -> Path:
 
 def adopt(table: Path, steps: Callable[[str], None] = lambda step: None, **options: Any) -> Any:
     resolved = ResolvedTable(name="t", uri=str(table), settings=Settings(), storage_options={})
-    request = InitRequest(adopts_clone=True)
+    request = InitRequest(adopt_clone=True)
     return run_init(InitOptions(tables=[resolved], request=request, **options), Quiet(), steps)
 
 

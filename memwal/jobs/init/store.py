@@ -8,14 +8,8 @@ from typing import Any
 
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.codec import encode_snapshot
-from memwal.jobs.init.plan import (
-    DEFAULT_SPEC,
-    FoundTable,
-    InitRequest,
-    SpecKind,
-    WriteSpec,
-    find_inherited,
-)
+from memwal.jobs.init.plan import FoundTable, find_inherited
+from memwal.jobs.init.request import InitRequest, WriteSpec
 from memwal.model import NO_MEM_WAL, ShardField, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.keyset import show_keys
@@ -73,13 +67,14 @@ class StoredInitTable:
         """Read the latest version, and what stands against the request."""
         view = read_view(self._stores)
         self._version = view.version
-        if view.manifest.mem_wal is not None:
-            return self._judge_progress() if request.adopts_clone else FoundTable(view=view)
-        return FoundTable(
-            view=view,
-            unfit=tuple(self._find_unfit(view, request)),
-            leftovers=tuple(self._find_leftovers()),
-        )
+        if view.has_mem_wal and request.adopt_clone:
+            view = self._stores.views.table()
+            self._version = view.version
+            return find_inherited(view)
+        if view.has_mem_wal:
+            return FoundTable(view=view)
+        against = (*self._find_unfit(view, request), *self._find_leftovers())
+        return FoundTable(view=view, in_the_way=against)
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
         """Commit the key, for good; positions tell the order of several columns."""
@@ -99,12 +94,12 @@ class StoredInitTable:
 
     def initialize(self, request: InitRequest) -> None:
         """Commit an empty MemWAL index."""
-        spec = request.spec or DEFAULT_SPEC
-        kinds: dict[SpecKind, dict[str, Any]] = {
-            SpecKind.UNSHARDED: {"unsharded": True},
-            SpecKind.BUCKET: {"bucket_column": spec.column, "num_buckets": spec.num_buckets},
-            SpecKind.IDENTITY: {"identity_column": spec.column},
-            SpecKind.MANUAL: {},
+        spec = request.spec or WriteSpec()
+        kinds: dict[str, dict[str, Any]] = {
+            "unsharded": {"unsharded": True},
+            "bucket": {"bucket_column": spec.column, "num_buckets": spec.num_buckets},
+            "identity": {"identity_column": spec.column},
+            "manual": {},
         }
         kept = None if request.maintained is None else list(request.maintained)
         base = self._base()
@@ -115,7 +110,7 @@ class StoredInitTable:
         put_adopted(self._stores.objects, self._stores.clock.new_id(), ranges)
 
     def let_go(
-        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+        self, inherited: Mapping[ShardId, range], merged: Mapping[ShardId, int]
     ) -> Sequence[Mapping[ShardId, int]]:
         """Replace the MemWAL index entry, the only way to make Lance let go of progress.
 
@@ -145,11 +140,6 @@ class StoredInitTable:
         )
         return [self._stores.views.mem_wal(v).merged for v in range(read + 1, self._version)]
 
-    def _judge_progress(self) -> FoundTable:
-        view = self._stores.views.table()
-        self._version = view.version
-        return find_inherited(view)
-
     def _base(self) -> Any:
         return self._stores.tables.at(self._version)
 
@@ -168,12 +158,12 @@ class StoredInitTable:
         key = request.key_of(view)
         if not {*key} <= {*schema.names} or not key:
             return
-        if request.checks_keys or _has_index(view, key):
+        if request.check_keys or _has_index(view, key):
             yield from self._find_doubles(view, key)
-        if request.policy is None:
+        if request.row_policy is None:
             return
         try:
-            check_fits(request.policy, replace(view, primary_key=key), schema)
+            check_fits(request.row_policy, replace(view, primary_key=key), schema)
         except MemWalError as error:
             yield error
 
@@ -187,16 +177,25 @@ class StoredInitTable:
             count = count_of(len(found), "key")
             yield Refused("MW-T13", f"{count} more than once in the table: {named}")
 
-    def _find_leftovers(self) -> Iterator[str]:
-        """Describe shards that list generations, or whose WAL a new writer would replay."""
+    def _find_leftovers(self) -> Iterator[MemWalError]:
+        """Refuse shards that list generations, or whose WAL a new writer would replay."""
+        left = []
         for shard_id in list_shards(self._stores.objects, folders_only=True).shards:
             manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
                 shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
             )
             if listed := len(manifest.flushed_generations):
-                yield f"{shard_id} lists {count_of(listed, 'generation')}"
+                left.append(f"{shard_id} lists {count_of(listed, 'generation')}")
             elif self._stores.wal.find_unflushed(manifest) is not None:
-                yield f"{shard_id} has rows in its WAL"
+                left.append(f"{shard_id} has rows in its WAL")
+        if left:
+            shown = "; ".join(name_some(left, _NAMED_MAX, "shards"))
+            yield Refused(
+                "MW-T09",
+                f"a former MemWAL left rows behind, which a new one would bring back: {shown}. "
+                "Restore the version that had it and merge them, or delete the table's _mem_wal "
+                "folder",
+            )
 
 
 def _has_index(view: TableView, key: Sequence[str]) -> bool:
@@ -210,6 +209,6 @@ def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:
     ids = tuple(c.field_id for c in view.columns if c.name == asked.column)
     buckets = {"num_buckets": str(asked.num_buckets)} if asked.num_buckets else {}
     field = ShardField(
-        field_id=str(asked.kind), source_ids=ids, transform=asked.kind, parameters=buckets
+        field_id=asked.kind, source_ids=ids, transform=asked.kind, parameters=buckets
     )
     return ShardSpec(spec_id=1, fields=(field,))
