@@ -28,7 +28,7 @@ from memwal.jobs.doctor import (
     sum_up,
 )
 from memwal.ports import DeleteResult, Objects
-from memwal.store.objects.opening import open_objects, prove_put_if_absent
+from memwal.store.objects.opening import open_objects
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.faults.s3proxy import S3Proxy, Toxics
 from tests.support import builders
@@ -53,9 +53,6 @@ class Folder(ScratchFolder):
             return answer
 
         return HookedObjects(self.inner, struck)
-
-    def prove_put_if_absent(self) -> None:
-        prove_put_if_absent(self.objects, SystemClock())
 
     def use_lance(self) -> None:
         self.objects.put("table/data", b"rows")
