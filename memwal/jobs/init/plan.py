@@ -347,7 +347,7 @@ def report_init(
 ) -> InitTableReport:
     """The report of a table that is ready, or could be made so by `steps`."""
     view, ready = found.view, found.view.has_mem_wal
-    has = request.row_policy and request.row_policy.as_document()
+    has = None if request.row_policy is None else request.row_policy.as_document()
     return InitTableReport(
         table=name,
         outcome=DONE if steps else NOTHING_TO_DO,

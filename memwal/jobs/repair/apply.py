@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.repair.model import Damage, Effect, Evidence, Fetch, ReleaseClaim, Replace
+from memwal.jobs.repair.model import Damage, Effect, Evidence, Replace
 from memwal.jobs.repair.plan import find_damage
 from memwal.jobs.verify.plan import Check
 from memwal.ports import Steps, no_steps
@@ -47,6 +47,7 @@ class TableRepair:
     last: Sequence[Damage] = ()
     checks: Sequence[Check] = ()
     mended: list[tuple[Damage, MemWalError | None]] = field(default_factory=list)
+    has_quarantined: bool = False
 
     def list(self) -> None:
         """Look, and change nothing."""
@@ -100,7 +101,8 @@ class TableRepair:
 
     def _do(self, effect: Effect) -> None:
         self.steps(type(effect).__name__)
-        if isinstance(effect, ReleaseClaim | Replace | Fetch) and effect.digest is not None:
+        if isinstance(effect, Replace) and effect.digest is not None:
             self.store.quarantine(effect.path, effect.digest)
+            self.has_quarantined = True
             self.steps("quarantined")
         self.store.apply(effect)

@@ -79,7 +79,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             store=StoredRepair(
                 stores=stores,
                 run_id=options.run_id,
-                refresh=lambda: _refresh(table, stores),
+                refresh=lambda: make_refresher(table, stores).run(stores.views.table()),
                 backed_up=backed_up,
             ),
             mend_by_backup=(lambda damages: damages) if backed_up is None else backed_up.mend,
@@ -105,8 +105,3 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
-
-
-def _refresh(table: OpenTable, stores: Stores) -> None:
-    """Take the shard snapshot again, under the lease that is held."""
-    make_refresher(table, stores).run(stores.views.table())

@@ -89,12 +89,6 @@ def report_repair(
     """One table: what was found, what was done, and what is left."""
     left = {damage.name for damage in repair.last}
     errors = {damage.name: error for damage, error in repair.mended if error is not None}
-    replaced = any(
-        getattr(effect, "digest", None) is not None
-        for damage, error in repair.mended
-        if error is None
-        for effect in damage.effects
-    )
     every = (*repair.first, *(damage for damage, _ in repair.mended), *repair.last)
     known = {damage.name: damage for damage in every}
     items = tuple(
@@ -117,7 +111,9 @@ def report_repair(
         mended=mended,
         left=len(items) - mended,
         lost=tuple(dict.fromkeys(text for item in items for text in item.lost)),
-        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
+        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}"
+        if repair.has_quarantined
+        else None,
         warnings=tuple(
             f"not checked: {check.name}: {check.detail}"
             for check in repair.checks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memwal.errors import (
     AlreadyExists,
@@ -20,22 +21,26 @@ from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import (
     Effect,
     Evidence,
-    Fetch,
     Flush,
     PutManifest,
     PutStopper,
     RaiseProgress,
-    ReleaseClaim,
     Replace,
     ShardEvidence,
-    StoredManifests,
     TakeSnapshot,
 )
 from memwal.jobs.rescue.store import LanceShardWriters
 from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
 from memwal.jobs.verify.plan import FileFault, Hint, find_bare_shards, find_newer
 from memwal.jobs.verify.store import StoredFacts
-from memwal.model import LeaseClaim, ShardId, ShardManifest, TableView, VersionManifest
+from memwal.model import (
+    BackupObject,
+    LeaseClaim,
+    ShardId,
+    ShardManifest,
+    TableView,
+    VersionManifest,
+)
 from memwal.ports import DOCUMENT_BYTES_MAX
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
@@ -161,7 +166,7 @@ class StoredEvidence:
                 merged=view.mem_wal.merged.get(shard_id, 0),
                 error=errors.get(shard_id),
                 newer=newer.get(shard_id, ()),
-                manifests=self._read_manifests(shard_id),
+                **self._read_manifests(shard_id),
                 hint=hinted.get(shard_id),
                 named_version=named.get(shard_id, 0),
                 entries=facts.read_wal(shard_id).entries,
@@ -171,7 +176,7 @@ class StoredEvidence:
                     if layout.parse_generation_folder(name) is not None
                 ),
             )
-            if shard_id in without and (readable := shard.manifests.readable):
+            if shard_id in without and (readable := shard.readable):
                 # Whether a clone's progress hides it is not asked here: that is no damage.
                 base, wal = readable[max(readable)], facts.read_wal(shard_id)
                 more = find_newer(base, 0, shard.hint, shard.named_version, wal)
@@ -179,7 +184,7 @@ class StoredEvidence:
             found.append(shard)
         return hints, found
 
-    def _read_manifests(self, shard_id: ShardId) -> StoredManifests:
+    def _read_manifests(self, shard_id: ShardId) -> dict[str, Any]:
         stored = self.stores.shard_manifests
         files = dict(stored.list_files(shard_id))
         versions = [v for v, f in files.items() if f.size_bytes != layout.STOPPER_BYTES]
@@ -193,7 +198,7 @@ class StoredEvidence:
             except Corruption as error:
                 damaged[version] = error.text
         times = {version: file.modified_at_nanos for version, file in files.items()}
-        return StoredManifests(readable=readable, damaged=damaged, times=times)
+        return {"readable": readable, "damaged": damaged, "times": times}
 
     def _add_files(self, found: Evidence) -> Evidence:
         """Add digests and times of the files that something is wrong with."""
@@ -217,7 +222,7 @@ class StoredRepair:
 
     stores: Stores
     run_id: str
-    refresh: Callable[[], None]
+    refresh: Callable[[], object]
     backed_up: BackedUp | None = None
 
     def quarantine(self, path: str, digest: str) -> None:
@@ -246,29 +251,23 @@ class StoredRepair:
                 with suppress(MemWalError):
                     self.stores.objects.put(hint, layout.encode_version_hint(manifest.version))
             case PutStopper():
-                path = layout.shard_manifest_path(effect.shard_id, effect.version)
-                self._create(path, layout.encode_stopper(effect.at_nanos))
+                self._create(effect.path, layout.encode_stopper(effect.at_nanos))
             case Flush():
-                flush = LanceShardWriters(self.stores.tables).claim(
-                    effect.shard_id,
-                    memtable_rows_max=effect.memtable_rows_max,
-                    memtable_batches_max=effect.memtable_batches_max,
-                )
-                flush()
-            case ReleaseClaim():
-                self.stores.objects.put(effect.path, self._make_released(effect.token))
-            case Replace(data=None):
-                for _, why in self.stores.objects.delete([effect.path]).failed:
-                    text = f"{self.stores.uri}: {effect.path} can't be moved away: {why}"
-                    raise StoreUnavailable(text)
-            case Replace(data=data) if data is not None:
-                self.stores.objects.put(effect.path, data)
+                LanceShardWriters(self.stores.tables).claim(effect.shard_id, **effect.memtable)()
+            case Replace(path=path, by=bytes() as data):
+                self.stores.objects.put(path, data)
+            case Replace(path=path, by=None):
+                if (token := layout.parse_lease_claim(path)) is not None:
+                    self.stores.objects.put(path, self._make_released(token))
+                    return
+                for _, why in self.stores.objects.delete([path]).failed:
+                    raise StoreUnavailable(f"{self.stores.uri}: {path} can't be moved away: {why}")
+            case Replace(by=BackupObject() as wanted) if self.backed_up is not None:
+                self.backed_up.fetch(wanted, is_there=effect.digest is not None)
             case RaiseProgress():
                 self._raise_progress(effect.version, effect.merged)
             case TakeSnapshot():
                 self.refresh()
-            case Fetch() if self.backed_up is not None:
-                self.backed_up.fetch(effect)
 
     def _create(self, path: str, data: bytes) -> None:
         objects = self.stores.objects

@@ -93,11 +93,7 @@ class ShardRescuer:
         error: MemWalError | None = None
         try:
             self.steps("claim")
-            flush = self.writers.claim(
-                shard_id,
-                memtable_rows_max=plan.memtable_rows_max,
-                memtable_batches_max=plan.memtable_batches_max,
-            )
+            flush = self.writers.claim(shard_id, **plan.memtable)
             self.steps("flush")
             flush()
             self.steps("flushed")

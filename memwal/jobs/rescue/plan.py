@@ -104,8 +104,8 @@ class ShardRescue(Part):
     one for each claim.
 
     The document leaves the rest out. `mark` is made before the claim. `torn` are the entries that
-    are dropped before it, newest first; sentinels of `sentinel_epoch` take their positions. The
-    bounds of the MemTable are what a writer needs to replay the shard.
+    are dropped before it, newest first; sentinels of `sentinel_epoch` take their positions.
+    `memtable` has the bounds with which a writer can replay the shard.
     """
 
     shard_id: str
@@ -124,8 +124,7 @@ class ShardRescue(Part):
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     torn: tuple[WalEntry, ...] = Field(default=(), exclude=True)
     sentinel_epoch: int = Field(default=0, exclude=True)
-    memtable_rows_max: int = Field(default=_MEMTABLE_ROWS_MIN, exclude=True)
-    memtable_batches_max: int = Field(default=_MEMTABLE_BATCHES_MIN, exclude=True)
+    memtable: Mapping[str, int] = Field(default_factory=dict, exclude=True)
 
     @property
     def has_claimed(self) -> bool:
@@ -172,7 +171,6 @@ def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -
     error = _refusal(found, decided, torn, sign, idle, request)
     torn = torn if error is None else ()
     action = RESCUE if decided.unflushed or torn else NOTHING
-    rows, batches = size_memtable(manifest, decided.unflushed)
     return ShardRescue(
         **describe_error(error, DONE if action == RESCUE else NOTHING_TO_DO),
         cause=error,
@@ -188,8 +186,7 @@ def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -
         warnings=(*decided.warnings, *map(_warn_of, torn)),
         torn=torn,
         sentinel_epoch=epoch,
-        memtable_rows_max=rows,
-        memtable_batches_max=batches,
+        memtable=size_memtable(manifest, decided.unflushed),
     )
 
 
@@ -361,7 +358,7 @@ def _name(path: str) -> str:
     return path if generation is None else f"a file of generation {generation}"
 
 
-def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
+def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> dict[str, int]:
     """The limits of rows and batches with which a writer can replay the entries."""
     rows: dict[int, int] = {}
     batches: dict[int, int] = {}
@@ -370,10 +367,12 @@ def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple
         generation = generation if entry.generation is None else entry.generation
         rows[generation] = rows.get(generation, 0) + (entry.rows or 0)
         batches[generation] = batches.get(generation, 0) + (entry.batches or 0)
-    return (
-        max(_MEMTABLE_ROWS_MIN, _SPARE * max(rows.values(), default=0)),
-        max(_MEMTABLE_BATCHES_MIN, _SPARE * max(batches.values(), default=0)),
-    )
+    return {
+        "memtable_rows_max": max(_MEMTABLE_ROWS_MIN, _SPARE * max(rows.values(), default=0)),
+        "memtable_batches_max": max(
+            _MEMTABLE_BATCHES_MIN, _SPARE * max(batches.values(), default=0)
+        ),
+    }
 
 
 def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int:

@@ -177,11 +177,7 @@ def _fence(
             raise plan.cause
         table.before_commit()
         steps("fence")
-        flush = rescuer.writers.claim(
-            shard.shard_id,
-            memtable_rows_max=plan.memtable_rows_max,
-            memtable_batches_max=plan.memtable_batches_max,
-        )
+        flush = rescuer.writers.claim(shard.shard_id, **plan.memtable)
         flush()
         claimed = stores.shard_manifests.latest(shard.shard_id)
         if claimed is not None:
