@@ -78,14 +78,10 @@ class StoredInitTable:
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
         """Commit the key, for good; positions tell the order of several columns."""
-        several = len(columns) > 1
-        marks = {
-            column: {
-                _PRIMARY_KEY: "true",
-                **({f"{_PRIMARY_KEY}:position": str(place)} if several else {}),
-            }
-            for place, column in enumerate(columns, start=1)
-        }
+        marks = {column: {_PRIMARY_KEY: "true"} for column in columns}
+        if len(columns) > 1:
+            for place, column in enumerate(columns, start=1):
+                marks[column][f"{_PRIMARY_KEY}:position"] = str(place)
         call_lance(lambda: self._base().update_field_metadata(marks))
 
     def put_expire(self, expire: Expire) -> None:

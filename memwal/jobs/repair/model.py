@@ -46,6 +46,11 @@ class ShardEvidence:
     folders: frozenset[str] = frozenset()
 
     @property
+    def base(self) -> ShardManifest | None:
+        """The newest manifest that can be read."""
+        return self.readable[max(self.readable)] if self.readable else None
+
+    @property
     def highest(self) -> int:
         """The highest version that is stored, readable or not; 0 without any."""
         return max((*self.readable, *self.damaged), default=0)
@@ -67,7 +72,7 @@ class Evidence:
     """
 
     view: TableView
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = ()
     shards: tuple[ShardEvidence, ...] = ()
     hints: tuple[Hint, ...] = ()
     generations: tuple[GenerationFacts, ...] = ()

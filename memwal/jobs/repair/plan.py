@@ -126,7 +126,8 @@ def find_files(evidence: Evidence) -> Iterator[Damage]:
                 shard_id=shard_id,
             )
     for fault in evidence.version_faults:
-        version, why = int(fault.name), _BACKUP
+        version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2]) or 0
+        why = _BACKUP
         lost = f"what was committed as version {version}"
         if version < evidence.view.version:
             why += ". Without one, move it away: nobody can read it"
@@ -222,9 +223,8 @@ def find_manifests(evidence: Evidence) -> Iterator[Damage]:
 def _find_cure(shard: ShardEvidence) -> tuple[str, tuple[str, ...], tuple[Effect, ...]]:
     """By what it is mended, or what to do instead; what is lost by then; the effects."""
     left = (_name_left(shard),)
-    if not shard.readable:
+    if (base := shard.base) is None:
         return RESTORE, left, ()
-    base = shard.readable[max(shard.readable)]
     if base.version == shard.highest and not shard.newer:
         is_damage = isinstance(shard.error, Corruption) or shard.error is None
         return (RESTORE, left, ()) if is_damage else ("that is no damage; see the message", (), ())
