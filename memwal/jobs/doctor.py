@@ -3,7 +3,7 @@
 Permissions are tried first, one by one; checks that need a refused one are not tried. If only
 deletes are refused, the rest is tried nevertheless, since merges can do without them; the report
 then counts the few small objects that stay. All names are new in each run, in a scratch folder
-below a table's `_maintenance/`, otherwise directly at the address.
+below `_maintenance/`, of a table or of any other address.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ from memwal.threads import side_by_side
 
 CLOCK_SECONDS_MAX = 60.0
 RACERS = 8
-IN_TABLE = f"{layout.STAGING}/doctor"
-BESIDE = "_memwal_doctor"
+FOLDER = f"{layout.STAGING}/doctor"
 _ROUNDS = 5
 _READS = 3
 _LISTED = 6
@@ -331,18 +330,19 @@ class Doctor:
     def try_list_after_put(self) -> str:
         """Check that listings see puts and deletes."""
         objects = self.scratch.objects
-        paths = [self._name(f"listed/{number}") for number in range(_LISTED)]
-        for size, path in enumerate(paths):
+        wanted = {self._name(f"listed/{number}"): number for number in range(_LISTED)}
+        for path, size in wanted.items():
             self._put_new(path, b"." * size)
-        wanted = {path: size for size, path in enumerate(paths)}
-        problem = self._compare_listing(wanted, "what was put")
-        if not problem and "listed" not in objects.list_folders(""):
-            problem = "a folder is missing in the list of folders"
-        if not problem and DELETE not in self.denied:
-            objects.delete(paths[::2])
-            wanted = {path: wanted[path] for path in paths[1::2]}
-            problem = self._compare_listing(wanted, "what was left after a delete")
-        return problem
+        if problem := self._compare_listing(wanted, "what was put"):
+            return problem
+        if "listed" not in objects.list_folders(""):
+            return "a folder is missing in the list of folders"
+        if DELETE in self.denied:
+            return ""
+        for path in [*wanted][::2]:
+            objects.delete([path])
+            del wanted[path]
+        return self._compare_listing(wanted, "what was left after a delete")
 
     def _compare_listing(self, wanted: dict[str, int], what: str) -> str:
         listed = {info.path: info.size_bytes for info in self.scratch.objects.list("listed")}
@@ -358,14 +358,13 @@ class Doctor:
         kept, *gone = paths
         for path in paths:
             self._put_new(path, _SOME)
-        result = objects.delete([*gone, "deleted/none"])
-        problem = "; ".join(f"{path}: {text}" for path, text in result.failed)
+        failed = objects.delete([*gone, "deleted/none"]).failed
+        if failed:
+            return "; ".join(f"{path}: {text}" for path, text in failed)
         still = [path for path in gone if objects.exists(path)]
-        if not problem and (still or not objects.exists(kept)):
-            problem = f"{len(still)} of {len(gone)} deleted objects can still be read"
-            if not still:
-                problem = "an object is gone that was not to be deleted"
-        return problem
+        if still:
+            return f"{len(still)} of {len(gone)} deleted objects can still be read"
+        return "" if objects.exists(kept) else "an object is gone that was not to be deleted"
 
     # ---- the rest
 
@@ -376,9 +375,8 @@ class Doctor:
         self._put_new(path, _SOME)
         after = self.clock.now_nanos()
         told = [info.modified_at_nanos for info in objects.list("clock")]
-        replied = getattr(objects, "told_nanos", None)  # the time in the reply to the put
-        if replied is not None:
-            told.append(replied)
+        if (replied := getattr(objects, "told_nanos", None)) is not None:
+            told.append(replied)  # the time in the reply to the put
         return judge_clock(before, told, after)
 
     def _put_new(self, path: str, data: bytes) -> None:
@@ -479,21 +477,15 @@ class ScratchFolder:
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        self._uri = uri
         self._options = dict(storage_options) or None
-        self._outer = open_objects(uri, storage_options, clock, limits)
-        self._place = IN_TABLE if self._is_table() else BESIDE
-        self._run = f"{self._place}/{clock.new_id()}"
+        self._run = f"{FOLDER}/{clock.new_id()}"
         self._local = not is_in_bucket(uri)
         if self._local:
             if Path(uri).is_file():
                 raise Usage(f"{uri} is a file: expected a folder, or one that is yet to be made")
             check_way(uri, self._run)  # nothing is put, or deleted, through a link
             way = [Path(uri, self._run), *Path(uri, self._run).parents]
-            # The folder of all runs is removed with the last of them, but not within a table, where
-            # other memwal runs may be about to use it.
-            own = Path(uri, BESIDE)
-            self._made = [folder for folder in way if folder == own or not folder.is_dir()]
+            self._made = [folder for folder in way if not folder.is_dir()]
         self.objects: Objects = open_objects(f"{uri}/{self._run}", storage_options, clock, limits)
 
     def use_lance(self) -> None:
@@ -524,15 +516,6 @@ class ScratchFolder:
         if self._local:
             _remove_folders(Path(self.objects.uri), self._made)
         return len(left)
-
-    def _is_table(self) -> bool:
-        """Whether the address is a table; True if listing is refused, as that does no harm."""
-        try:
-            return next(iter(self._outer.list(layout.VERSIONS)), None) is not None
-        except MemWalError as error:
-            if is_denied(error):
-                return True
-            raise
 
 
 def _remove_folders(top: Path, made: Sequence[Path]) -> None:

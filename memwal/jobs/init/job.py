@@ -15,7 +15,7 @@ from memwal.ingest.routing import ShardValues, derive_id
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import InitTableReport, describe_spec, plan_steps, report_init
 from memwal.jobs.init.request import InitRequest, WriteSpec
-from memwal.jobs.init.store import StoredInitTable, read_view
+from memwal.jobs.init.store import StoredInitTable
 from memwal.model import ShardId, TableView
 from memwal.ports import LOWERING_JOB, Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -74,7 +74,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
         )
 
     runner = JobRunner(
-        name=NAME, read=lambda stores, fanout: read_view(stores), engine=lambda fanout: None
+        name=NAME, read=lambda stores, fanout: stores.views.unready(), engine=lambda fanout: None
     )
     return runner.run_each(options, init, progress)
 

@@ -10,44 +10,24 @@ from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.codec import encode_snapshot
 from memwal.jobs.init.plan import FoundTable, find_inherited
 from memwal.jobs.init.request import InitRequest, WriteSpec
-from memwal.model import NO_MEM_WAL, ShardField, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.keyset import show_keys
-from memwal.rows.policy import STORED_KEY, RowPolicy
+from memwal.rows.policy import RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
-from memwal.store.tables.datasets import columns_of, find_all_double_keys, is_legacy, primary_key_of
+from memwal.store.tables.datasets import find_all_double_keys
 from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
-from memwal.store.tables.manifests import check_table_folder
 from memwal.store.tables.policy_rows import check_fits
 from memwal.text import count_of, name_some
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _JSON = "extension<arrow.json>"
 _NAMED_MAX = 20
-
-
-def read_view(stores: Stores) -> TableView:
-    """The latest version without its shards; if it has no MemWAL, the view has an empty one."""
-    check_table_folder(stores.objects)
-    base = stores.tables.look()
-    manifest = stores.table_manifests.read(int(base.version))
-    return TableView(
-        uri=stores.uri,
-        version=manifest.version,
-        primary_key=primary_key_of(base),
-        columns=columns_of(base),
-        rows=0,
-        manifest=manifest,
-        mem_wal=manifest.mem_wal or NO_MEM_WAL,
-        shards=(),
-        policy_text=base.config().get(STORED_KEY),
-        is_legacy=is_legacy(base),
-    )
 
 
 class StoredInitTable:
@@ -65,7 +45,7 @@ class StoredInitTable:
 
     def read(self, request: InitRequest) -> FoundTable:
         """Read the latest version, and what stands against the request."""
-        view = read_view(self._stores)
+        view = self._stores.views.unready()
         self._version = view.version
         if view.has_mem_wal and request.adopt_clone:
             view = self._stores.views.table()

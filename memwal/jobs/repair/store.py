@@ -64,11 +64,17 @@ def read_newest(stores: Stores) -> TableView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEvidence:
-    """Looks at one table."""
+class StoredRepair:
+    """Looks at one table, and mends it. `refresh` takes the shard snapshot again.
+
+    Each effect raises LostRace for what is not as it was judged.
+    """
 
     stores: Stores
     progress: Progress
+    run_id: str
+    refresh: Callable[[], object]
+    backed_up: BackedUp | None = None
 
     def look(self) -> Evidence:
         """One look: the checks of `verify`, and the facts behind them."""
@@ -199,19 +205,6 @@ class StoredEvidence:
         for path in paths:
             with suppress(Missing):
                 yield path, digest_object(self.stores.objects, path).sha256.hex()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredRepair:
-    """What a repair does to a table. Each raises LostRace for what is not as it was judged.
-
-    `refresh` takes the shard snapshot again.
-    """
-
-    stores: Stores
-    run_id: str
-    refresh: Callable[[], object]
-    backed_up: BackedUp | None = None
 
     def quarantine(self, path: str, digest: str) -> None:
         """Copy an object with that digest to where a repair keeps what it replaces."""

@@ -18,7 +18,7 @@ from memwal.clock import SystemClock
 from memwal.errors import AlreadyExists, BadCredentials, MemWalError, StoreUnavailable, Unsupported
 from memwal.format import layout
 from memwal.jobs.doctor import (
-    IN_TABLE,
+    FOLDER,
     TRIALS,
     Check,
     Doctor,
@@ -382,7 +382,7 @@ def test_a_table_is_tried_below_its_maintenance_folder(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(3))
     before = names_of(tmp_path)
     done, found = run(table.uri)
-    assert (done.exit_code, f"/{IN_TABLE}/" in found["scratch"]) == (0, True), found
+    assert (done.exit_code, f"/{FOLDER}/" in found["scratch"]) == (0, True), found
     assert names_of(tmp_path) == before
 
 
