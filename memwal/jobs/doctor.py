@@ -22,15 +22,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable
 from memwal.errors import (
     AlreadyExists,
     BadCredentials,
     Corruption,
     MemWalError,
     Missing,
-    NotATable,
-    Refused,
     Unsupported,
     Usage,
 )
@@ -38,10 +35,9 @@ from memwal.format import layout
 from memwal.grid import Column, build_table, prose, words
 from memwal.ports import Clock, Objects
 from memwal.report import DONE, FAILED, JobReport, Section
-from memwal.rows.progress import check_progress, warn_untouched
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.stores import check_lance_version, open_stores
+from memwal.run.stores import check_lance_version
 from memwal.store.objects.base import WAITS, StoreLimits
 from memwal.store.objects.local import check_way
 from memwal.store.objects.opening import (
@@ -139,8 +135,6 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     except MemWalError as caught:
         error = caught
     wrong, exit_code = sum_up(checks, error)
-    if not exit_code and (inherited := _find_inherited(table, progress.say)) is not None:
-        wrong, exit_code = inherited, Refused.exit_code
     return DoctorReport(
         job="doctor",
         outcome=FAILED if exit_code else DONE,
@@ -153,25 +147,6 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
         scratch=None if doctor is None else doctor.scratch.objects.uri,
         left=0 if doctor is None else doctor.left,
     )
-
-
-def _find_inherited(table: ResolvedTable, say: Callable[[str], None]) -> str | None:
-    """Why a writer's rows would be lost even on a good store: progress inherited by a clone.
-
-    None if there is no such progress, or no readable table.
-    """
-    try:
-        view = open_stores(table.find_uri(), table.storage_options).views.table()
-    except NotATable:
-        say(f"{table.name}: there is no table yet: only the store was tried")
-        return None
-    except MemWalError:
-        return None  # `verify` finds out more about it
-    try:
-        check_progress(view)
-    except Refused as error:
-        return str(error)
-    return next((str(Refused("MW-H06", text)) for text in warn_untouched(view)), None)
 
 
 @dataclass(kw_only=True)
