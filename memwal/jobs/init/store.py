@@ -10,13 +10,12 @@ from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.codec import encode_snapshot
 from memwal.jobs.init.plan import FoundTable, find_inherited
 from memwal.jobs.init.request import InitRequest, WriteSpec
-from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.model import ShardId, ShardManifest, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.keyset import show_keys
 from memwal.rows.policy import RowPolicy
 from memwal.run.stores import Stores
-from memwal.sharding.evaluate import check_spec
-from memwal.sharding.spec import read_spec, sources_of
+from memwal.sharding.evaluate import check_hashed
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
 from memwal.store.tables.datasets import find_all_double_keys
@@ -125,12 +124,12 @@ class StoredInitTable:
             if _JSON in str(field.type):
                 text = f"column {field.name!r} is JSON, and pylance's writer takes no JSON"
                 yield Unsupported("MW-T07", text)
-        try:
-            if request.spec is not None and request.spec.column in schema.names:
-                spec = read_spec(_make_spec(view, request.spec))
-                check_spec(spec, sources_of(view.columns, schema))
-        except MemWalError as error:
-            yield error
+        spec = request.spec
+        if spec is not None and spec.kind == "bucket" and spec.column in schema.names:
+            try:
+                check_hashed(schema.field(spec.column).type)
+            except Unsupported as error:
+                yield error
         key = request.key_of(view)
         if not {*key} <= {*schema.names} or not key:
             return
@@ -178,13 +177,3 @@ def _has_index(view: TableView, key: Sequence[str]) -> bool:
     """Whether the key is one column that has an index."""
     ids = tuple(c.field_id for c in view.columns if c.name in key)
     return len(key) == 1 and ids in {entry.field_ids for entry in view.manifest.indexes}
-
-
-def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:
-    """The requested spec as pylance would store it."""
-    ids = tuple(c.field_id for c in view.columns if c.name == asked.column)
-    buckets = {"num_buckets": str(asked.num_buckets)} if asked.num_buckets else {}
-    field = ShardField(
-        field_id=asked.kind, source_ids=ids, transform=asked.kind, parameters=buckets
-    )
-    return ShardSpec(spec_id=1, fields=(field,))
