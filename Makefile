@@ -46,10 +46,10 @@ reference: $(READY) ## Write what of docs/ is made out of the code: reference, n
 	@$(BIN)/python scripts/diagrams.py
 
 docs: $(READY) ## Build the site into site/; a dead link or a page that nothing leads to fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(BIN)/zensical build --strict
 
 docs-serve: $(READY) ## Show the site on http://127.0.0.1:8000 while its pages change
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+	@$(BIN)/zensical serve --dev-addr 127.0.0.1:8000
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo

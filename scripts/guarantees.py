@@ -20,6 +20,7 @@ MODELS = ROOT / "tests" / "model"
 _PROMISE = re.compile(r"([^\n]+(?:\n[^\n]+)*)\n\n<!--held:([\w-]+)-->$", re.M)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _SENTENCE = re.compile(r"(?<=[^ .][.:;])\s")
+_WORDS_MAX = 10
 _HEAD = """# What holds each promise
 
 Made by `make reference` out of what memwal [promises](../promises/guarantees.md), or
@@ -53,7 +54,10 @@ def write_page(promises: str, holders: Holders) -> str:
     parts = [_HEAD]
     for promise, mark in found:
         lines = "\n".join(f"- {line}" for line in _list_holders(holders[mark]))
-        begins = _SENTENCE.split(_LINK.sub(r"\1", " ".join(promise.split())))[0]
+        words = _SENTENCE.split(_LINK.sub(r"\1", " ".join(promise.replace("**", "").split())))[
+            0
+        ].split()
+        begins = " ".join(words[:_WORDS_MAX]) + (" …" if len(words) > _WORDS_MAX else "")
         parts.append(f"## {mark}\n\n{begins}\n\n{lines}\n")
     return "\n".join(parts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,16 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[s
     heads = tuple(heads)
     yield from (f"| {' | '.join(heads)} |", "|" + "---|" * len(heads))
     for row in rows:
-        cells = ("" if cell is None else str(cell).replace("|", "\\|") for cell in row)
-        yield f"| {' | '.join(cells)} |"
+        yield f"| {' | '.join(map(_write_cell, row))} |"
     yield ""
+
+
+def _write_cell(cell: object) -> str:
+    """A cell's text; what has a `|` is code by its tags, as Markdowns differ about a backslash."""
+    text = "" if cell is None else str(cell)
+    if "|" in text:
+        text = re.sub("`([^`]*)`", lambda code: f"<code>{escape(code[1])}</code>", text)
+    return text.replace("|", "&#124;")
 
 
 # ---- commands

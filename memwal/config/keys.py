@@ -104,7 +104,9 @@ class Settings(BaseModel):
     )
     retrain_segments_max: int | None = _key("Segments; above, an index is rebuilt", ge=1)
     target_rows_per_fragment: int | None = _key("Rows per fragment that compaction aims for", ge=1)
-    compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where advised")
+    compaction: CompactionMode | None = _key(
+        "Whether maintain (not set: never) and watch (auto) compact; auto: where advised"
+    )
     compaction_fragments_min: int | None = _key(
         "Small fragments from which compaction is advised", ge=2
     )
@@ -281,7 +283,7 @@ class WatchSettings(BaseModel):
     snapshot_every: Seconds | None = _key(
         "Between snapshots; longer where one finds nothing", 3600.0, gt=0
     )
-    compaction_every: Seconds | None = _key("Between compactions; not set: none", gt=0)
+    compaction_every: Seconds = _key("Between looks whether compaction is advised", 600.0, gt=0)
     garbage_every: Seconds = _key("Between garbage collections", 3600.0, gt=0)
     names_every: Seconds = _key("Between listings of the tables of a folder or glob", 60.0, ge=1)
 

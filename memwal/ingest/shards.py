@@ -27,6 +27,8 @@ from memwal.store.shards.writers import OpenShard, ShardWriters, Tip
 T = TypeVar("T")
 # Half of the time within which a watch merges, so that the other half is left to it.
 GENERATION_SECONDS = FRESHNESS_SECONDS / 2
+# Generations that come so many times faster than they have to are too many.
+_SURGE = 16
 Writer = OpenShard | ResumedShard
 Writers = ShardWriters | ResumingWriters
 Tips = Mapping[ShardId, Tip]
@@ -116,6 +118,8 @@ class ShardHandler:
         """When the oldest row was put that is in no generation, as far as we know."""
         self._closed: dict[ShardId, int] = {}
         """The epochs of the writers that were closed in between."""
+        self._batches_max: dict[ShardId, int] = {}
+        self._surging: set[ShardId] = set()
         self._pool = ThreadPoolExecutor(
             self._limits.shards_in_flight_max, thread_name_prefix="shard writer"
         )
@@ -140,14 +144,19 @@ class ShardHandler:
         return tips
 
     def _write(self, place: Place, todo: Sequence[Operation]) -> tuple[ShardId, Tip]:
-        writer = self.open(place)
-        self._put_at.setdefault(place.shard_id, self._clock.monotonic_seconds())
+        writer, shard_id, now = self.open(place), place.shard_id, self._clock.monotonic_seconds()
+        put_at, before = self._put_at.setdefault(shard_id, now), writer.memtable.generation
         for operation in self._join_small(todo) if self._join else todo:
             if operation.kind is Kind.PUT:
                 writer.put(operation.rows)
             else:
                 writer.delete(operation.rows)
-        return place.shard_id, writer.tip
+        if writer.memtable.generation > before:
+            self._put_at[shard_id] = now
+            every = self._limits.generation_every_seconds or 0.0
+            if shard_id in self._batches_max and now - put_at < every / _SURGE:
+                self._surging.add(shard_id)
+        return shard_id, writer.tip
 
     def open(self, place: Place) -> Writer:
         """The shard's writer, opened on first use. Raises Refused for too many open shards.
@@ -163,26 +172,42 @@ class ShardHandler:
                 )
             values = place.values
             self._open[place.shard_id] = self._writers.open(
-                place.shard_id, values.spec_id, values.entries, self._closed.get(place.shard_id)
+                place.shard_id,
+                values.spec_id,
+                values.entries,
+                self._closed.get(place.shard_id),
+                self._batches_max.get(place.shard_id),
             )
         return self._open[place.shard_id]
 
     def settle(self) -> float | None:
         """Close the writers whose oldest row is due for a generation; their next row opens them.
 
-        pylance's writers make none in between. Returns after how many seconds the next is due;
-        None where nothing was put. Raises the first error once all have ended.
+        A claim leaves objects that stay for good, so there are few: with the limit of batches that
+        a writer is opened with then, rows that keep coming make generations without any. Of rows
+        that come much faster later, these would be too many, so the limit is raised again.
+
+        Returns after how many seconds the next is due; None where nothing was put. Raises the
+        first error once all have ended.
         """
         every, now = self._limits.generation_every_seconds, self._clock.monotonic_seconds()
         if every is None:
             return None
-        due = [shard_id for shard_id, at in self._put_at.items() if now - at >= every]
+        for shard_id in [s for s, at in self._put_at.items() if now - at >= every]:
+            if self._open[shard_id].memtable.is_empty:
+                del self._put_at[shard_id]
+            else:
+                self._batches_max[shard_id] = max(1, self._open[shard_id].memtable.batches // 2)
+        for shard_id in self._surging:
+            self._batches_max[shard_id] *= _SURGE
+        due = {s for s, at in self._put_at.items() if now - at >= every} | self._surging
+        self._surging = set()
         closing = {shard_id: self._start(self._open[shard_id].close) for shard_id in due}
         errors = {shard_id: done.exception() for shard_id, done in closing.items()}
         for shard_id, error in errors.items():
             if error is None:
                 self._closed[shard_id] = self._open.pop(shard_id).claim.writer_epoch
-                del self._put_at[shard_id]
+                self._put_at.pop(shard_id, None)
         for error in errors.values():
             if error is not None:
                 raise error

@@ -168,13 +168,12 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
     broken = [f"shard {s['shard_id']}: {s['error']}" for s in shards if s["error"]]
     waiting = [s for s in shards if s["oldest_pending_flushed_at"]]
     flushed = [datetime.fromisoformat(s["oldest_pending_flushed_at"]) for s in waiting]
-    idle = [s["idle_seconds"] for s in shards if s["unflushed_wal_entries"]]
     known: Json = {
         "pending_generations": sum(len(s["pending_generations"]) for s in shards),
         "pending_bytes": sum(s["pending_bytes"] or 0 for s in shards),
         "oldest_pending_seconds": (NOW - min(flushed, default=NOW)).total_seconds(),
         "abandoned_shards": sum(s["abandoned"] for s in shards),
-        "unflushed_seconds": max(idle, default=0.0),
+        "unflushed_seconds": max((s["unflushed_seconds"] or 0.0 for s in shards), default=0.0),
     }
     abandoned = [
         f"shard {s['shard_id']} looks abandoned: {s['unflushed_wal_entries']} WAL entries"
@@ -272,6 +271,7 @@ def _lake_table(n: int) -> tuple[Json, list[Json]]:
         runs.insert(0, run("merge", 0.5, outcome="failed", exit_code=6, error="timed out"))
     if n % 60 == 11:
         shards[1].update(abandoned=True, unflushed_wal_entries=12, idle_seconds=90_000)
+        shards[1].update(unflushed_seconds=90_300)
     if n % 25 == 13:
         changes["lease"] = lease()
     if n % 4 == 0:

@@ -108,7 +108,7 @@ def test_trouble_is_told_first_with_what_to_do(page: Page, running: Running) -> 
     page.goto(f"{running.url}#/table/users")
     alerts = page.locator(".alert")
     expect(alerts).to_have_count(2)
-    expect(alerts.first).to_contain_text(re.compile("Broken.*What to do:.*memwal verify", re.S))
+    expect(alerts.first).to_contain_text(re.compile("Broken.*What to do:.*memwal repair", re.S))
     place = "document.querySelector('.alert').compareDocumentPosition"
     first = page.evaluate(f"{place}(document.querySelector('.tiles'))")
     assert first & 4, "alerts come before what else there is to read"

@@ -597,11 +597,11 @@ def evolve(table: Table) -> Iterator[str]:
     table.dataset.add_columns(pa.field("more", pa.int64()))
     table.flush(two, Put([1, 21], 200, {"more": 5}), Delete([3]))
     yield "a column is new"
+    table.merge_all()  # columns have other names only where no row waits
     table.dataset.alter_columns({"path": "text", "name": "words"})
     table.dataset.drop_columns(["nested"])
-    table.merger().run(one, MergeRequest())
     table.flush(one, Put([2, 22], 300, {"more": 7}))
-    yield "a column has another name, one is gone, and a shard is merged"
+    yield "all is merged, a column has another name, and one is gone"
 
 
 @pytest.mark.spark

@@ -352,10 +352,13 @@ class SimStores:
     def record(self, name: str) -> None:
         self._index(self.table_version(), None)
 
-    def append(self, name: str, segments_to_merge: int) -> None:
-        self._index(self.table_version(), name)
+    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
+        version = self.table_version()
+        for name in names:
+            self._index(version, name)
 
-    retrain = append
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        self._index(self.table_version(), name)
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
         self._index(version, name)

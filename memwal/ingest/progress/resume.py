@@ -23,7 +23,7 @@ from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 from memwal.store.records.ingests import Round, SessionRecord
 from memwal.store.shards.wal import ReadEntry, WalEntries, WalHead
-from memwal.store.shards.writers import Claim, OpenShard, ShardWriters, Tip
+from memwal.store.shards.writers import Claim, MemTable, OpenShard, ShardWriters, Tip
 from memwal.threads import side_by_side
 
 _READERS_MAX = 8
@@ -64,13 +64,14 @@ class ResumingWriters:
         spec_id: int = 0,
         entries: tuple[tuple[str, bytes], ...] = (),
         after_epoch: int | None = None,
+        batches_max: int | None = None,
     ) -> ResumedShard:
         """Claim the shard, and find out which calls are in its WAL already.
 
         One that was closed in between goes on from its last call.
         """
         self.steps("claim")
-        inner = self.writers.open(shard_id, spec_id, entries, after_epoch)
+        inner = self.writers.open(shard_id, spec_id, entries, after_epoch, batches_max)
         before = self.opened.get(shard_id)
         own = self.records.read_sessions(shard_id)
         begun = self.records.read_calls(shard_id) if own else {}
@@ -162,6 +163,11 @@ class ResumedShard:
     def claim(self) -> Claim:
         """Our hold on the shard."""
         return self.inner.claim
+
+    @property
+    def memtable(self) -> MemTable:
+        """What is in no generation."""
+        return self.inner.memtable
 
     @property
     def tip(self) -> Tip:

@@ -124,6 +124,8 @@ class Compactor:
     catch_up: Callable[[], Indexes]
     """Index catch-up of the table, under the lease that this run holds."""
     limits: CompactionLimits = CompactionLimits()
+    is_advised: bool = True
+    """Whether small fragments are reason enough; rows that expired are, wherever it pays."""
     steps: Steps = no_steps
     take_lease: Callable[[], None] = lambda: None
     """Called once there is something to do; raises LeaseHeld."""
@@ -139,10 +141,10 @@ class Compactor:
         run = _Run(before=fragments, plan=plan, indexes=self.plan_indexes(view))
         # An index that is behind is work too: a killed run may have left it so, and Lance does not
         # combine fragments that differ in index coverage.
-        behind = any(i.outcome == DONE for i in run.indexes)
+        behind = self.is_advised and any(i.outcome == DONE for i in run.indexes)
         # By this host's clock: to ask the store for its time is a write, and deletes nothing yet.
         self._judge_age(run, view, self.clock.now_nanos())
-        works = bool(plan.tasks or run.purged)
+        works = bool((self.is_advised and plan.tasks) or run.purged)
         if dry_run or not (works or behind):
             run.tasks = len(plan.tasks)
             outcome = DONE if works else NOTHING_TO_DO

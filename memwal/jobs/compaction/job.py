@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from memwal.config import CompactionMode, ResolvedTable
 from memwal.grid import build_table, format_size, numbers, words
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTableReport, CompactionTask
@@ -17,6 +18,7 @@ from memwal.jobs.index_catchup.job import INDEXES, IndexCatchupOptions, make_cat
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
+from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress
@@ -29,8 +31,12 @@ from memwal.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionOptions(RunOptions):
-    """The options of `compaction`. `steps` is called at the steps of every table."""
+    """The options of `compaction`. `steps` is called at the steps of every table.
 
+    Tables of the mode auto, which `choose_mode` tells, are compacted where that is advised.
+    """
+
+    choose_mode: Callable[[ResolvedTable], CompactionMode] = lambda table: "always"
     steps: Steps = no_steps
 
 
@@ -45,6 +51,10 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
                 what="rewrites", in_memory_bytes=sum(task.file_bytes for task in tasks),
             )  # fmt: skip
 
+        is_advised = options.choose_mode(table.resolved) == "always"
+        if not is_advised:
+            advice = find_compaction_advice(stores.tables, view.version, table.resolved)
+            is_advised = advice is not None and advice.reason is not None
         catchup = make_catchup_job(table, stores, fanout, catchup_options)
         return Compactor(
             name=table.resolved.name,
@@ -56,6 +66,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             plan_indexes=lambda view: catchup.plan(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,
             limits=choose_limits(CompactionLimits, table.resolved),
+            is_advised=is_advised,
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),
             before_commit=table.before_commit,

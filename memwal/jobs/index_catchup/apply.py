@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from memwal.errors import (
+    Corruption,
     LeaseHeld,
     LostRace,
     MemWalError,
@@ -79,8 +80,8 @@ class IndexTable(Protocol):
         """Commit without indexing, which records progress for every index with full coverage."""
         ...
 
-    def append(self, name: str, segments_to_merge: int) -> None:
-        """Index the rows of the latest version that the index lacks."""
+    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
+        """Index the rows of the latest version that the indexes lack, all in one commit."""
         ...
 
     def retrain(self, name: str, segments_to_merge: int) -> None:
@@ -332,8 +333,33 @@ class IndexCatchupJob:
                 run.committed = todo[0].committed
             return
         built = self._build_all(seen, work)
+        appends: dict[int, list[Run]] = {}
         for run in work:
-            self._attempt(run, partial(self._index, seen, run.plan, built))
+            if run.plan.method is Method.APPEND:
+                appends.setdefault(run.plan.segments_to_merge, []).append(run)
+        together = [runs for runs in appends.values() if len(runs) > 1 and self._append(runs)]
+        done = [run for runs in together for run in runs]
+        for run in work:
+            if run not in done:
+                self._attempt(run, partial(self._index, seen, run.plan, built))
+
+    def _append(self, runs: Sequence[Run]) -> bool:
+        """Extend several indexes in one commit, and so one version; False where each has to try.
+
+        Lance can do so for indexes that merge as many segments.
+        """
+        started = self.clock.monotonic_seconds()
+        names = [run.plan.name for run in runs]
+        append = partial(self.table.append, names, runs[0].plan.segments_to_merge)
+        try:
+            self._commit(append, "append", "append_done")
+        except (LostRace, StoreUnavailable, Unsupported, Corruption, Missing):
+            return False
+        for run in runs:
+            run.begin_round()
+            run.committed = True
+            run.seconds += (self.clock.monotonic_seconds() - started) / len(runs)
+        return True
 
     def _build_all(self, seen: IndexState, work: Sequence[Run]) -> Mapping[str, Sequence[Built]]:
         """Build the segments of every index of the round at once."""
@@ -393,8 +419,9 @@ class IndexCatchupJob:
             commit = partial(self.table.commit_segments, seen.table.version, plan.name, segments)
             self._commit(commit, "commit_segments", "committed_segments")
             return
-        index = self.table.retrain if plan.method is Method.RETRAIN else self.table.append
-        commit = partial(index, plan.name, plan.segments_to_merge)
+        commit = partial(self.table.append, [plan.name], plan.segments_to_merge)
+        if plan.method is Method.RETRAIN:
+            commit = partial(self.table.retrain, plan.name, plan.segments_to_merge)
         self._commit(commit, plan.method.value, f"{plan.method.value}_done")
 
     def _commit(self, commit: Callable[[], None], before: str, after: str) -> None:

@@ -20,11 +20,11 @@ class LanceIndexTable(LanceIndexes):
 
     def record(self, name: str) -> None:
         """An optimise call that has nothing to index (see the port)."""
-        self._optimise(name, num_indices_to_merge=0)
+        self._optimise([name], num_indices_to_merge=0)
 
-    def append(self, name: str, segments_to_merge: int) -> None:
+    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
         """Lance's incremental optimise (see the port)."""
-        self._optimise(name, num_indices_to_merge=segments_to_merge)
+        self._optimise(names, num_indices_to_merge=segments_to_merge)
 
     def retrain(self, name: str, segments_to_merge: int) -> None:
         """Retrain, or merge segments (see the port)."""
@@ -32,7 +32,7 @@ class LanceIndexTable(LanceIndexes):
         described = find_index(dataset, name)
         kind = index_kind(described)
         if not kind.startswith("IVF_"):
-            self._optimise(name, num_indices_to_merge=segments_to_merge)
+            self._optimise([name], num_indices_to_merge=segments_to_merge)
             return
         if "PQ" in kind:
             _check_training_rows(dataset, described)
@@ -65,11 +65,12 @@ class LanceIndexTable(LanceIndexes):
         built = [pickle.loads(s.data) for s in segments]
         call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
-    def _optimise(self, name: str, **options: Any) -> None:
+    def _optimise(self, names: Sequence[str], **options: Any) -> None:
         # On the latest version, since a commit records the progress that its handle has seen.
         dataset = self._tables.base()
-        find_index(dataset, name)  # raises; Lance silently ignores an unknown name
-        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
+        for name in names:
+            find_index(dataset, name)  # raises; Lance silently ignores an unknown name
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=list(names), **options))
 
 
 def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:

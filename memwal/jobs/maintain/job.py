@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable
+from memwal.config import CompactionMode, ResolvedTable
 from memwal.errors import MemWalError, PartlyFailed, StandDown, Usage, unexpected
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
@@ -201,11 +201,12 @@ class _Chain:
         jobs = self.done[table.uri]
         if must_stop(jobs) and not (job == "garbage" and had_no_room(jobs)):
             return False
-        if job != "compaction" or self.options.jobs is not None:
-            return True
-        mode = self.options.request.compaction or table.settings.compaction or "never"
-        advised = any((a := getattr(job.report, "compaction", None)) and a.reason for job in jobs)
-        return mode == "always" or (mode == "auto" and advised)
+        return job != "compaction" or self._choose_mode(table) != "never"
+
+    def _choose_mode(self, table: ResolvedTable) -> CompactionMode:
+        """Whether to compact; a chain whose jobs were named does so where it is advised."""
+        otherwise: CompactionMode = "never" if self.options.jobs is None else "auto"
+        return self.options.request.compaction or table.settings.compaction or otherwise
 
     def _run_job(self, name: str, run: Run, tables: Sequence[ResolvedTable]) -> JobReport:
         """Run one job. Its error is that of its tables: what others did is in their reports."""
@@ -239,7 +240,9 @@ class _Chain:
             "rescue": run(run_rescue, RescueOptions, request=asked.rescue, confirm=asked.confirm),
             "merge": run(run_merge, MergeOptions, request=asked.merge),
             "index-catchup": run(run_index_catchup, IndexCatchupOptions, steps=asked.steps),
-            "compaction": run(run_compaction, CompactionOptions, steps=asked.steps),
+            "compaction": run(
+                run_compaction, CompactionOptions, steps=asked.steps, choose_mode=self._choose_mode
+            ),
             "snapshot": run(run_snapshot, RunOptions),
             "garbage": run(run_garbage, GarbageOptions, request=garbage),
         }

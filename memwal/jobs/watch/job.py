@@ -65,6 +65,7 @@ class WatchOptions(RunOptions):
             is_large=partial(_is_large, asked),
             at_once=self.request.once,
             priority=table.priority,
+            compacts=table.settings.compaction != "never",
             collects=permit(GarbageRequest(), table.settings).deletes,
         )
         if find_rate(table.storage_options) is not None:

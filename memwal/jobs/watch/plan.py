@@ -100,8 +100,9 @@ class Target:
     """The freshness target of a table, and how the table is worked on.
 
     `is_large` tells from the number of shards and their in-memory bytes whether Spark is worth it.
-    `at_once` acts on anything pending, however young. `collects` is whether garbage is collected.
-    `priority` is 1 to 9, for the most important.
+    `at_once` acts on anything pending, however young. `collects` is whether garbage is collected,
+    `compacts` whether fragments are compacted where that is advised. `priority` is 1 to 9, for the
+    most important.
     """
 
     freshness_seconds: float
@@ -109,6 +110,7 @@ class Target:
     is_large: Callable[[int, int], bool] = field(default=lambda units, size: False, compare=False)
     at_once: bool = False
     collects: bool = False
+    compacts: bool = True
     priority: int = PRIORITY
 
 

@@ -15,7 +15,7 @@ class WatchRequest:
     freshness_seconds: Annotated[
         float | None,
         Option(
-            meaning="How old flushed rows may become before they are merged and indexed.",
+            meaning="How old rows may become, from their put, until they are merged and indexed.",
             metavar="60s",
             setting="freshness",
         ),

@@ -140,10 +140,13 @@ class ShardWriters:
         spec_id: int = 0,
         entries: tuple[tuple[str, bytes], ...] = (),
         after_epoch: int | None = None,
+        batches_max: int | None = None,
     ) -> OpenShard:
         """Claim a shard for writing; one that does not exist is made, with these values.
 
         With `after_epoch`, that of a writer of ours that was closed, the claim has to be the next.
+        A generation is made of `batches_max` batches, if not of fewer.
+
         Raises Fenced where it is not; Refused for a SEALED shard, and one below progress that isn't
         its own; Corruption for one that has files and no manifest, which a first one would hide for
         good; Unsupported where the writer would drop what a newer Lance has stored; LostRace when
@@ -162,7 +165,9 @@ class ShardWriters:
             )
         self._check_known(before)
         try:
-            writer = self._tables.shard_writer(shard_id, **self._choose_settings(shard_id))
+            writer = self._tables.shard_writer(
+                shard_id, **self._choose_settings(shard_id, batches_max)
+            )
         except BaseException as error:
             raise self._translate(shard_id, error) from None
         try:
@@ -185,7 +190,7 @@ class ShardWriters:
         except (Refused, Unsupported) as error:
             raise error.at(self._uri) from None
 
-    def _choose_settings(self, shard_id: ShardId) -> dict[str, Any]:
+    def _choose_settings(self, shard_id: ShardId, batches_max: int | None) -> dict[str, Any]:
         """What the writer of a shard starts from.
 
         A call waits for its writer's next tick, 100 ms apart by default, and nothing comes in
@@ -193,7 +198,11 @@ class ShardWriters:
         """
         self._opened.add(shard_id)
         interval_ms = 1 + (len(self._opened) - 1) // _WRITERS_PER_TICK_MS
-        return {"max_wal_flush_interval_ms": interval_ms, **self._settings}
+        settings = {"max_wal_flush_interval_ms": interval_ms, **self._settings}
+        if batches_max is not None:
+            most = settings.get("max_memtable_batches", batches_max)
+            settings["max_memtable_batches"] = min(most, batches_max)
+        return settings
 
     def _create(
         self, shard_id: ShardId, spec_id: int, entries: tuple[tuple[str, bytes], ...]
@@ -319,6 +328,15 @@ class ShardWriters:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemTable:
+    """What a writer holds that is in no generation, and the number of the one in the making."""
+
+    generation: int
+    batches: int
+    is_empty: bool
+
+
 class OpenShard:
     """One shard's writer. For one thread at a time."""
 
@@ -334,6 +352,16 @@ class OpenShard:
     def tip(self) -> Tip:
         """The last entry that was acknowledged."""
         return Tip(writer_epoch=self.claim.writer_epoch, position=self.position, calls=0)
+
+    @property
+    def memtable(self) -> MemTable:
+        """What it holds now."""
+        stats = self._writer.memtable_stats()
+        return MemTable(
+            generation=stats["generation"],
+            batches=stats["batch_count"],
+            is_empty=not stats["row_count"] and not stats["frozen_count"],
+        )
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, at least one, as one WAL entry; returns when it is durable.

@@ -538,8 +538,8 @@ def test_a_held_lease_ends_it_with_exit_code_4(tmp_path: Path) -> None:
 def test_a_broken_lease_stops_the_run_before_its_next_commit(tmp_path: Path) -> None:
     table = make_indexed(tmp_path / "t", ["key_idx", "n_idx"])
     write_and_merge(table, 1)
-    steps = intrude("append_done", lambda: table.stores.leases.break_("test") and None)
-    report = catch_up(table, steps=steps)
+    steps = intrude("committed_segments", lambda: table.stores.leases.break_("test") and None)
+    report = catch_up(table, method=Method.SEGMENTS, steps=steps)
     assert report.exit_code == 4
     assert len([i for i in facts(table).indexes if not facts(table).uncovered(i)]) == 1
     done(catch_up(table))

@@ -12,6 +12,7 @@ from memwal.errors import (
     LeaseHeld,
     LostRace,
     MemWalError,
+    Missing,
     Refused,
     StoreUnavailable,
     Unsupported,
@@ -98,14 +99,19 @@ class FakeTable:
     def record(self, name: str) -> None:
         self._commit("record", name, lambda: None)
 
-    def append(self, name: str, segments_to_merge: int) -> None:
+    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
         def act() -> None:
-            segments = self.coverage[name]
-            new = set(self.fragments).difference(*segments) if segments else set(self.fragments)
-            at = len(segments) - segments_to_merge
-            self.coverage[name] = [*segments[:at], new.union(*segments[at:])]
+            for name in names:
+                if name not in self.coverage:
+                    raise Missing(name)
+                segments = self.coverage[name]
+                new = set(self.fragments).difference(*segments)
+                at = len(segments) - segments_to_merge
+                self.coverage[name] = [*segments[:at], new.union(*segments[at:])]
 
-        self._commit("append", name, act)
+        for name in names[1:]:
+            self.trouble("append", name)
+        self._commit("append", names[0], act)
 
     def retrain(self, name: str, segments_to_merge: int) -> None:
         def act() -> None:
@@ -197,11 +203,13 @@ def always(operation: str, name: str, error: Exception) -> Trouble:
 # ---- plain runs
 
 
-def test_every_index_is_caught_up_with_one_commit_each() -> None:
+def test_every_index_is_caught_up_in_one_commit() -> None:
     table = behind_table("one", "two")
     found = run(table)
     assert {i.outcome for i in found.values()} == {"done"}
-    assert table.commits == [("append", "one"), ("append", "two")]
+    assert table.commits == [("append", "one")]
+    assert {i.method for i in found.values()} == {Method.APPEND}
+    assert found["two"].caught_up == {A: 1, B: 1}
     assert found["one"].caught_up == {A: 1, B: 1}
     assert (found["one"].unindexed_rows_before, found["one"].unindexed_rows_after) == (20, 0)
 
@@ -294,14 +302,22 @@ def test_segments_over_a_merge_are_followed_by_an_append() -> None:
 
 
 def test_a_lost_race_is_planned_again_after_a_pause() -> None:
-    table = behind_table("one", "two")
+    table = behind_table("one")
     table.trouble = once("append", "one", fail(LostRace("conflict")))
     clock = ManualClock()
     found = run(table, clock=clock)
     assert found["one"].outcome == "done"
     assert found["one"].conflicts == 1
     assert len(clock.slept_seconds) == 1
-    assert table.commits == [("append", "two"), ("append", "one")]
+    assert table.commits == [("append", "one")]
+
+
+def test_indexes_that_fail_together_are_tried_alone() -> None:
+    table = behind_table("one", "two")
+    table.trouble = always("append", "two", Unsupported("MW-E02", "no"))
+    found = run(table)
+    assert (found["one"].outcome, found["two"].outcome) == ("done", "refused")
+    assert table.commits == [("append", "one")]
 
 
 def test_a_race_that_is_always_lost_ends_after_bounded_attempts() -> None:
@@ -365,7 +381,13 @@ def test_what_others_undid_after_it_was_reached_is_told() -> None:
     def undo() -> None:
         del table.recorded["one"]
 
-    table.trouble = once("append", "two", fail(LostRace("a merge was first")))
+    troubles = [LostRace("a merge was first")] * 2  # together with the other one, and alone
+
+    def trouble(operation: str, name: str) -> None:
+        if name == "two" and troubles:
+            raise troubles.pop()
+
+    table.trouble = trouble
     table.after = once("append", "two", undo)
     found = run(table)
     assert found["two"].outcome == "done"
@@ -502,9 +524,10 @@ def test_a_lost_lease_ends_the_run_before_the_next_commit() -> None:
         if len(checks) == 2:
             raise LeaseHeld("superseded")
 
+    limits = CatchupLimits(append_rows_max=1, segment_rows_min=10)
     with pytest.raises(LeaseHeld):
-        run(table, before_commit=before_commit)
-    assert table.commits == [("append", "one")]
+        run(table, before_commit=before_commit, limits=limits)
+    assert table.commits == [("segments", "one")]
 
 
 @pytest.mark.parametrize("kind", ["append", "segments", "record"])

@@ -131,7 +131,8 @@ def test_auto_compacts_where_it_is_advised(
     request = MaintainRequest(compaction=asked)
     (report,) = run_maintain(options(table, settings=settings, request=request), Quiet()).tables
     assert isinstance(report, MaintainTableReport)
-    assert ("compaction" in [job.job for job in report.jobs]) is compacts
+    done = {job.job for job in report.jobs if job.report.outcome == "done"}
+    assert ("compaction" in done) is compacts
     shown = "\n".join(str(line) for line in show_table(report))
     assert ("2 small fragments: --compaction always" in shown) is (
         fragments_min == 2 and not compacts

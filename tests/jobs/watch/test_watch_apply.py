@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from memwal.config import WatchSettings
 from memwal.errors import Corruption, MemWalError, StoreUnavailable, Usage, WorkerDied
+from memwal.jobs.watch.job import choose_watch_limits
 from memwal.jobs.watch.ports import LookEnd, Watched
 from tests.jobs.watch.worlds import OTHER, SHARD, FakeTable, World, one
 
@@ -242,6 +244,27 @@ def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do(
     busy.run(watch, 500.0, lambda: table.flush(busy.clock))
     assert 3 <= sum("snapshot" in work.jobs for _, work in busy.rounds) <= 6
     assert busy.told("late") == []
+
+
+def test_fragments_stay_few_as_long_as_rows_come() -> None:
+    """Compaction follows the merge that advises it; no key has to be set for that."""
+    world, table = one()
+    upkeep = choose_watch_limits(WatchSettings(), []).upkeep_seconds
+    watch = world.watch(limits={"upkeep_seconds": upkeep})
+    most = [0]
+
+    def write() -> None:
+        if int(world.clock.monotonic_seconds()) % 60 == 0:
+            table.flush(world.clock)
+        most[0] = max(most[0], table.fragments)
+
+    world.run(watch, 2 * 3600, write)
+    assert 32 <= most[0] <= 34
+    assert len([round for _, round in world.rounds if "merge" in round.jobs]) >= 119
+    assert world.told("late") == []
+    never = world.watched("t", compacts=False)
+    watch.watch([never])
+    assert "compaction" not in watch.tables["t"].upkeep_seconds
 
 
 def test_long_upkeep_never_holds_up_another_table() -> None:

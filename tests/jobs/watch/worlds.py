@@ -15,7 +15,14 @@ from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import NO_MEM_WAL, ShardId, ShardStatus, TableView
-from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport
+from memwal.report import (
+    DONE,
+    HELD,
+    NOTHING_TO_DO,
+    CompactionAdvice,
+    JobOnTable,
+    TableReport,
+)
 from memwal.run.reports import sum_up_jobs
 from memwal.testing import ManualClock
 from tests.support.views import make_generation, make_shard, make_state, make_version, make_view
@@ -28,7 +35,8 @@ OTHER = ShardId("00000000-0000-4000-8000-000000000002")
 class FakeTable:
     """`flushed` has the times of a shard's generations, from 1 on, in nanoseconds.
 
-    `unflushed` has that of the oldest row in a shard's WAL.
+    `unflushed` has that of the oldest row in a shard's WAL. A merge leaves a small fragment, of
+    which 32 are reason enough to compact.
     """
 
     name: str
@@ -50,6 +58,7 @@ class FakeTable:
     plain: bool = False
     round_seconds: float = 1.0
     upkeep_seconds: float = 0.0
+    fragments: int = 1
 
     def flush(self, clock: ManualClock, shard: ShardId = SHARD, ago: float = 0.0) -> None:
         self.flushed.setdefault(shard, []).append(clock.now_nanos() - round(ago * 1e9))
@@ -93,9 +102,18 @@ class FakeTable:
             self.indexed = dict(self.merged)
             self.version += behind
             outcome = DONE if behind else NOTHING_TO_DO
+            reason = "small fragments" if self.fragments >= 32 else None
+            advice = CompactionAdvice(small_fragments=self.fragments, deleted_rows=0, reason=reason)
             return IndexCatchupTableReport(
-                table=self.name, outcome=outcome, version_after=self.version
+                table=self.name,
+                outcome=outcome,
+                version_after=self.version,
+                compaction=advice,
             )
+        if job == "compaction":
+            outcome = DONE if self.fragments >= 32 else NOTHING_TO_DO
+            self.fragments = 1 if outcome == DONE else self.fragments
+            return TableReport(table=self.name, outcome=outcome)
         return TableReport(table=self.name, outcome=NOTHING_TO_DO if self.idle else DONE)
 
     def _merge(self) -> MergeTableReport:
@@ -112,6 +130,7 @@ class FakeTable:
                 else:
                     self.merged[shard] = len(times)
                     self.version += 1
+                    self.fragments += 1
                     facts = {"outcome": DONE, "rows_inserted": len(times) - before}
             shards.append(ShardReport(shard_id=shard, **facts))
         done = any(shard.outcome == DONE for shard in shards)

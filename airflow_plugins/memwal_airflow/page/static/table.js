@@ -176,7 +176,7 @@ const SHARD_COLUMNS = [
   ["Oldest", (shard) => since(shard.oldest_pending_flushed_at, "age"), "number"],
   ["Merged / flushed", (shard) => `${count(shard.merged_generation)} / ${shard.current_generation === null ? NOTHING : count(shard.current_generation - 1)}`, "number"],
   ["Epoch", (shard) => count(shard.writer_epoch), "number"],
-  ["WAL entries", (shard) => h("span", { class: "lines" }, `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`, shard.unflushed_wal_entries > 0 && h("span", { class: "second" }, `${count(shard.unflushed_wal_entries)} in no generation`)), "number"],
+  ["WAL entries", (shard) => h("span", { class: "lines" }, `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`, shard.unflushed_wal_entries > 0 && h("span", { class: "second" }, `${count(shard.unflushed_wal_entries)} in no generation, for ${duration(shard.unflushed_seconds)}`)), "number"],
 ];
 
 const KEPT = [

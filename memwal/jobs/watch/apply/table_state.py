@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.plan import (
+    COMPACTION,
     FLUSHED,
     FRESHENING,
     GARBAGE,
@@ -91,8 +92,10 @@ class WatchedTable:
     @property
     def upkeep_seconds(self) -> Mapping[str, float]:
         """The interval of each upkeep job that this table gets."""
-        every, collects = self.limits.upkeep_seconds, self.watched.target.collects
-        return {job: seconds for job, seconds in every.items() if collects or job != GARBAGE}
+        target = self.watched.target
+        done = {GARBAGE: target.collects, COMPACTION: target.compacts}
+        every = self.limits.upkeep_seconds
+        return {job: seconds for job, seconds in every.items() if done.get(job, True)}
 
     def look_seconds(self, now: float) -> float:
         """How long until the table is looked at again."""
@@ -254,6 +257,9 @@ class WatchedTable:
     def _plan_upkeep(self, end: RoundEnd, held: bool, now: float) -> None:
         jobs = end.report.jobs if end.report is not None else ()
         outcomes = {job.job: job.report.outcome for job in jobs}
+        advice = (getattr(job.report, "compaction", None) for job in jobs)
+        if COMPACTION in self.upkeep and any(found and found.reason for found in advice):
+            self.upkeep[COMPACTION] = replace(self.upkeep[COMPACTION], at=now)
         for job in end.work.jobs:
             before = self.upkeep.get(job)
             if before is None:
