@@ -72,7 +72,7 @@ class Option:
     field: the operators' name for it, if it is neither the field's nor the flag's.
     metavar: how a value looks.
     least, most: bounds of a number.
-    parse: checks one value of a text or a list, and returns it in its normal form.
+    parse: checks one value of a text or a list, and returns what it stands for.
     setting: the key of memwal.toml that it overrides in one run.
     form: its title in the form of a DAG, for those who start a run by hand; without it, only
         whoever writes a DAG can set it.
@@ -84,7 +84,7 @@ class Option:
     metavar: str | None = None
     least: float | None = None
     most: float | None = None
-    parse: Callable[[str], str] | None = None
+    parse: Callable[[str], Any] | None = None
     setting: str | None = None
     form: str | None = None
 

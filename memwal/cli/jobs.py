@@ -24,15 +24,14 @@ from memwal.cli.flags import (
     command,
     load,
 )
-from memwal.cli.requests import parse_duration
-from memwal.config import make_row_policy, read_environment_settings
+from memwal.config import read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.audit.report import AuditRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.init.request import InitAsked
+from memwal.jobs.init.request import InitRequest
 from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest, QuiesceRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.repair.report import RepairRequest
@@ -45,7 +44,6 @@ from memwal.text import count_of, format_age
 if TYPE_CHECKING:
     from memwal.jobs.repair.model import Damage
     from memwal.jobs.rescue.plan import ShardRescue
-    from memwal.rows.expire import Expire
 
 Sources = Annotated[
     list[str],
@@ -78,39 +76,16 @@ Topic = Annotated[str, typer.Argument(metavar="COMMAND|options")]
 _VERIFY = "verify"
 
 
-def parse_expire(text: str) -> Expire:
-    """When rows expire, from `COLUMN=AGE`. Raises Usage."""
-    from memwal.rows.expire import make_expire
-
-    column, equals, age = text.rpartition("=")
-    if not equals or not column:
-        raise Usage(f"--expire {text!r}: expected COLUMN=AGE, such as at=90d")
-    return make_expire(column, parse_duration(age, "--expire"))
-
-
 @command(JobFlags)
-def init(table: OneTable, *, request: InitAsked, flags: JobFlags) -> Job:
+def init(table: OneTable, *, request: InitRequest, flags: JobFlags) -> Job:
     """Make a Lance table ready for MemWAL writers.
 
     Or says what is in the way. A rerun finishes what a killed run began, and
     changes nothing if the table already is as requested; an existing, different MemWAL is exit 5.
     """
     from memwal.jobs.init.job import InitOptions, run_init
-    from memwal.jobs.init.plan import InitRequest, parse_spec
 
-    if request.maintain and request.maintain_none:
-        raise Usage("--maintain-none: name no index with --maintain beside it")
-    asked = InitRequest(
-        primary_key=tuple(request.primary_key),
-        spec=None if request.spec is None else parse_spec(request.spec),
-        maintained=() if request.maintain_none else tuple(request.maintain) or None,
-        policy=make_row_policy(request.policy) if request.policy else None,
-        expire=None if request.expire is None else parse_expire(request.expire),
-        keys_stay=request.keys_stay,
-        checks_keys=request.check_keys,
-        adopts_clone=request.adopt_clone,
-    )
-    return flags.job(run_init, InitOptions, table, request=asked)
+    return flags.job(run_init, InitOptions, table, request=request)
 
 
 @command(JobFlags)
@@ -347,7 +322,7 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
     for plan in shards:
         lines.append(
             f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
-            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}"
+            f"({format_size(plan.bytes)}), silent for {format_age(plan.idle_seconds)}"
         )
         lines += [f"    warning: {text}" for text in plan.warnings]
     return ask_to_claim(table, lines)

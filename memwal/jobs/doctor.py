@@ -3,7 +3,7 @@
 Permissions are tried first, one by one; checks that need a refused one are not tried. If only
 deletes are refused, the rest is tried nevertheless, since merges can do without them; the report
 then counts the few small objects that stay. All names are new in each run, in a scratch folder
-below a table's `_maintenance/`, otherwise directly at the address.
+below `_maintenance/`, of a table or of any other address.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable
 from memwal.errors import (
     AlreadyExists,
     BadCredentials,
     Corruption,
     MemWalError,
     Missing,
-    NotATable,
-    Refused,
     Unsupported,
     Usage,
 )
@@ -38,10 +35,9 @@ from memwal.format import layout
 from memwal.grid import Column, build_table, prose, words
 from memwal.ports import Clock, Objects
 from memwal.report import DONE, FAILED, JobReport, Section
-from memwal.rows.progress import check_progress, warn_untouched
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.stores import check_lance_version, open_stores
+from memwal.run.stores import check_lance_version
 from memwal.store.objects.base import WAITS, StoreLimits
 from memwal.store.objects.local import check_way
 from memwal.store.objects.opening import (
@@ -56,8 +52,7 @@ from memwal.threads import side_by_side
 
 CLOCK_SECONDS_MAX = 60.0
 RACERS = 8
-IN_TABLE = f"{layout.STAGING}/doctor"
-BESIDE = "_memwal_doctor"
+FOLDER = f"{layout.STAGING}/doctor"
 _ROUNDS = 5
 _READS = 3
 _LISTED = 6
@@ -127,9 +122,8 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     clock = SystemClock()
     started = clock.monotonic_seconds()
     (table,) = options.tables
-    left, address = 0, None
-    requests: dict[str, int] = {}
-    checks: Sequence[Check] = complete((), "not tried")
+    checks: Sequence[Check] = complete(())
+    doctor: Doctor | None = None
     error: MemWalError | None = None
     try:
         check_lance_version(options.untested_lance_allowed)
@@ -138,44 +132,21 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
         progress.start("checks", len(TRIALS))
         doctor = Doctor(scratch=scratch, clock=clock, done=progress.done)
         checks, error = doctor.examine()
-        left, address = doctor.left, scratch.objects.uri
-        requests = scratch.objects.counts.as_dict()
     except MemWalError as caught:
         error = caught
     wrong, exit_code = sum_up(checks, error)
-    if not exit_code and (inherited := _find_inherited(table, progress.say)) is not None:
-        wrong, exit_code = inherited, Refused.exit_code
     return DoctorReport(
         job="doctor",
         outcome=FAILED if exit_code else DONE,
         error=wrong,
         exit_code=exit_code,
         seconds=round(clock.monotonic_seconds() - started, 3),
-        requests=requests,
+        requests={} if doctor is None else doctor.scratch.objects.counts.as_dict(),
         uri=table.name,
         checks=tuple(checks),
-        scratch=address,
-        left=left,
+        scratch=None if doctor is None else doctor.scratch.objects.uri,
+        left=0 if doctor is None else doctor.left,
     )
-
-
-def _find_inherited(table: ResolvedTable, say: Callable[[str], None]) -> str | None:
-    """Why a writer's rows would be lost even on a good store: progress inherited by a clone.
-
-    None if there is no such progress, or no readable table.
-    """
-    try:
-        view = open_stores(table.find_uri(), table.storage_options).views.table()
-    except NotATable:
-        say(f"{table.name}: there is no table yet: only the store was tried")
-        return None
-    except MemWalError:
-        return None  # `verify` finds out more about it
-    try:
-        check_progress(view)
-    except Refused as error:
-        return str(error)
-    return next((str(Refused("MW-H06", text)) for text in warn_untouched(view)), None)
 
 
 @dataclass(kw_only=True)
@@ -200,66 +171,69 @@ class Doctor:
         finally:
             left = self.scratch.remove(self._paths)
             self.left = 0 if CREATE in self.denied else left
-        return complete(self.found, "not tried"), error
+        return complete(self.found), error
 
     def _examine(self) -> MemWalError | None:
-        tries: dict[str, Callable[[], Check | str]] = {
-            "permissions": self._try_permissions,
-            "put_if_absent": lambda: _find_unfit(self.scratch.prove_put_if_absent),
-            "put_race": self._race,
-            "read_after_put": self._read_back,
-            "list_after_put": self._list_back,
-            "range_read": self._read_ranges,
-            "delete": self._delete,
-            "clock": self._compare_clocks,
-            "lance": lambda: _find_unfit(self.scratch.use_lance),
-        }
-        for name, attempt in tries.items():
+        # What is refused is known first.
+        for name in sorted(TRIALS, key=lambda name: name != "permissions"):
             try:
-                check = find_hindrance(name, self.denied, self.found) or attempt()
-                if isinstance(check, str):
-                    check = Check(name=name, ok=not check, detail=check or TRIALS[name].proves)
-                self.found.append(check)
+                check = find_hindrance(name, self.denied, self.found) or self._try(name)
             except MemWalError as error:
                 ok = False if is_denied(error) else None
                 self.found.append(Check(name=name, ok=ok, detail=str(error)))
                 return error
+            self.found.append(check)
             self.done(len(self.found))
         return None
 
+    def _try(self, name: str) -> Check:
+        try:
+            found: Check | str | None = getattr(self, f"try_{name}")()
+        except (Corruption, Unsupported) as error:
+            found = str(error)
+        if isinstance(found, Check):
+            return found
+        return Check(name=name, ok=not found, detail=found or TRIALS[name].proves)
+
     # ---- permissions
 
-    def _try_permissions(self) -> Check:
+    def try_permissions(self) -> Check:
+        """Try each operation that jobs need."""
         objects, path = self.scratch.objects, self._name("permissions")
         tries: dict[str, Callable[[], object]] = {
             LIST: lambda: list(objects.list("")),
             CREATE: lambda: self._put_new(path, _SOME),
             READ: lambda: objects.exists(path),
             REPLACE: lambda: objects.put(path, _SOME),
+            DELETE: lambda: self._try_delete(path),
         }
-        refusals = []
         for operation, attempt in tries.items():
             try:
                 attempt()
             except MemWalError as error:
-                self._deny(operation, error)
-                refusals.append(error)
-        if {LIST, CREATE, READ} <= self.denied.keys():
-            raise refusals[0]  # no permission is missing: the credentials are refused
-        if CREATE not in self.denied:
-            try:
-                for _, text in objects.delete([path]).failed:
-                    self.denied[DELETE] = text
-            except MemWalError as error:
-                self._deny(DELETE, error)
+                if not is_denied(error):
+                    raise
+                self.denied[operation] = str(error)
+                # No permission is missing where none is there: the credentials are refused.
+                if {LIST, CREATE, READ} <= self.denied.keys():
+                    raise
         return judge_permissions(self.denied)
 
-    def _deny(self, operation: str, error: MemWalError) -> None:
-        if not is_denied(error):
-            raise error
-        self.denied[operation] = str(error)
+    def _try_delete(self, path: str) -> None:
+        if CREATE not in self.denied:
+            for _, text in self.scratch.objects.delete([path]).failed:
+                self.denied[DELETE] = text
 
-    def _race(self) -> Check:
+    def try_put_if_absent(self) -> None:
+        """Raise Unsupported if a second put of a name wins."""
+        prove_put_if_absent(self.scratch.objects, self.clock)
+
+    def try_lance(self) -> None:
+        """Raise Unsupported if Lance can't work here."""
+        self.scratch.use_lance()
+
+    def try_put_race(self) -> Check:
+        """Let several put one object."""
         return judge_race([self._race_once(number) for number in range(_ROUNDS)])
 
     def _race_once(self, number: int) -> tuple[list[bytes], bytes | None]:
@@ -287,7 +261,7 @@ class Doctor:
 
     # ---- reads
 
-    def _read_back(self) -> str:
+    def try_read_after_put(self) -> str:
         """Check that reads see puts.
 
         Each name is asked for before its first put, since some caches remember a missing object.
@@ -303,24 +277,21 @@ class Doctor:
                     return f"a {what} object was not there, or not whole, when it was read"
         return ""
 
-    def _read_ranges(self) -> str:
+    def try_range_read(self) -> str:
+        """Check that parts of an object are read right."""
         objects, path = self.scratch.objects, self._name("ranges")
         self._put_new(path, _SOME)
         size = len(_SOME)
-        spans = ((0, 10), (500, 540), (size - 10, size))
-        try:
-            wrong = [
-                f"bytes {start} to {end} of {size} were others"
-                for start, end in spans
-                if objects.get_range(path, start, end) != _SOME[start:end]
-            ]
-            before = objects.counts.bytes_read
-            for length, last in ((_TAIL_BYTES, _SOME[-_TAIL_BYTES:]), (2 * size, _SOME)):
-                if objects.get_tail(path, length) != (last, size):
-                    wrong.append(f"the last {length} bytes of {size} were others")
-            sent = objects.counts.bytes_read - before
-        except (Corruption, Unsupported) as error:
-            return str(error)
+        wrong = [
+            f"bytes {start} to {end} of {size} were others"
+            for start, end in ((0, 10), (500, 540), (size - 10, size))
+            if objects.get_range(path, start, end) != _SOME[start:end]
+        ]
+        before = objects.counts.bytes_read
+        for length, last in ((_TAIL_BYTES, _SOME[-_TAIL_BYTES:]), (2 * size, _SOME)):
+            if objects.get_tail(path, length) != (last, size):
+                wrong.append(f"the last {length} bytes of {size} were others")
+        sent = objects.counts.bytes_read - before
         # Our S3 store asks again by offsets when it gets other bytes than it asked for.
         if not wrong and objects.uri.startswith("s3://") and sent > _TAIL_BYTES + size:
             wrong.append(
@@ -331,20 +302,22 @@ class Doctor:
 
     # ---- listings, deletes
 
-    def _list_back(self) -> str:
+    def try_list_after_put(self) -> str:
+        """Check that listings see puts and deletes."""
         objects = self.scratch.objects
-        paths = [self._name(f"listed/{number}") for number in range(_LISTED)]
-        for size, path in enumerate(paths):
+        wanted = {self._name(f"listed/{number}"): number for number in range(_LISTED)}
+        for path, size in wanted.items():
             self._put_new(path, b"." * size)
-        wanted = {path: size for size, path in enumerate(paths)}
-        problem = self._compare_listing(wanted, "what was put")
-        if not problem and "listed" not in objects.list_folders(""):
-            problem = "a folder is missing in the list of folders"
-        if not problem and DELETE not in self.denied:
-            objects.delete(paths[::2])
-            wanted = {path: wanted[path] for path in paths[1::2]}
-            problem = self._compare_listing(wanted, "what was left after a delete")
-        return problem
+        if problem := self._compare_listing(wanted, "what was put"):
+            return problem
+        if "listed" not in objects.list_folders(""):
+            return "a folder is missing in the list of folders"
+        if DELETE in self.denied:
+            return ""
+        for path in [*wanted][::2]:
+            objects.delete([path])
+            del wanted[path]
+        return self._compare_listing(wanted, "what was left after a delete")
 
     def _compare_listing(self, wanted: dict[str, int], what: str) -> str:
         listed = {info.path: info.size_bytes for info in self.scratch.objects.list("listed")}
@@ -353,32 +326,32 @@ class Doctor:
             return f"of {what}, {len(wanted)} objects, a list lacks {missing} and has {more} more"
         return "" if listed == wanted else f"a list tells other sizes of {what}"
 
-    def _delete(self) -> str:
+    def try_delete(self) -> str:
+        """Check that a delete deletes what it names, and nothing else."""
         objects = self.scratch.objects
         paths = [self._name(f"deleted/{number}") for number in range(_LISTED)]
         kept, *gone = paths
         for path in paths:
             self._put_new(path, _SOME)
-        result = objects.delete([*gone, "deleted/none"])
-        problem = "; ".join(f"{path}: {text}" for path, text in result.failed)
+        failed = objects.delete([*gone, "deleted/none"]).failed
+        if failed:
+            return "; ".join(f"{path}: {text}" for path, text in failed)
         still = [path for path in gone if objects.exists(path)]
-        if not problem and (still or not objects.exists(kept)):
-            problem = f"{len(still)} of {len(gone)} deleted objects can still be read"
-            if not still:
-                problem = "an object is gone that was not to be deleted"
-        return problem
+        if still:
+            return f"{len(still)} of {len(gone)} deleted objects can still be read"
+        return "" if objects.exists(kept) else "an object is gone that was not to be deleted"
 
     # ---- the rest
 
-    def _compare_clocks(self) -> Check:
+    def try_clock(self) -> Check:
+        """Compare the store's clock with this host's."""
         objects, path = self.scratch.objects, self._name("clock/now")
         before = self.clock.now_nanos()
         self._put_new(path, _SOME)
         after = self.clock.now_nanos()
         told = [info.modified_at_nanos for info in objects.list("clock")]
-        replied = getattr(objects, "told_nanos", None)  # the time in the reply to the put
-        if replied is not None:
-            told.append(replied)
+        if (replied := getattr(objects, "told_nanos", None)) is not None:
+            told.append(replied)  # the time in the reply to the put
         return judge_clock(before, told, after)
 
     def _put_new(self, path: str, data: bytes) -> None:
@@ -389,15 +362,6 @@ class Doctor:
     def _name(self, name: str) -> str:
         self._paths.append(name)
         return name
-
-
-def _find_unfit(attempt: Callable[[], None]) -> str:
-    """Why the store can't do that; empty if it can."""
-    try:
-        attempt()
-    except Unsupported as error:
-        return str(error)
-    return ""
 
 
 # ---- what the tries come to
@@ -458,10 +422,10 @@ def find_hindrance(name: str, denied: Mapping[str, str], found: Sequence[Check])
     return Check(name=name, ok=None, detail=detail) if missing else None
 
 
-def complete(found: Sequence[Check], why: str) -> list[Check]:
-    """All checks in the report's order; those not in `found` have no verdict, because of `why`."""
+def complete(found: Sequence[Check]) -> list[Check]:
+    """All checks in the report's order; those not in `found` were not tried."""
     known = {check.name: check for check in found}
-    return [known.get(name) or Check(name=name, ok=None, detail=why) for name in TRIALS]
+    return [known.get(name) or Check(name=name, ok=None, detail="not tried") for name in TRIALS]
 
 
 def sum_up(checks: Sequence[Check], error: MemWalError | None) -> tuple[str | None, int]:
@@ -488,27 +452,16 @@ class ScratchFolder:
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        self._uri = uri
         self._options = dict(storage_options) or None
-        self._clock = clock
-        self._outer = open_objects(uri, storage_options, clock, limits)
-        self._place = IN_TABLE if self._is_table() else BESIDE
-        self._run = f"{self._place}/{clock.new_id()}"
+        self._run = f"{FOLDER}/{clock.new_id()}"
         self._local = not is_in_bucket(uri)
         if self._local:
             if Path(uri).is_file():
                 raise Usage(f"{uri} is a file: expected a folder, or one that is yet to be made")
             check_way(uri, self._run)  # nothing is put, or deleted, through a link
             way = [Path(uri, self._run), *Path(uri, self._run).parents]
-            # The folder of all runs is removed with the last of them, but not within a table, where
-            # other memwal runs may be about to use it.
-            own = Path(uri, BESIDE)
-            self._made = [folder for folder in way if folder == own or not folder.is_dir()]
+            self._made = [folder for folder in way if not folder.is_dir()]
         self.objects: Objects = open_objects(f"{uri}/{self._run}", storage_options, clock, limits)
-
-    def prove_put_if_absent(self) -> None:
-        """Prove put-if-absent, as is done before a table's first write."""
-        prove_put_if_absent(self.objects, self._clock)
 
     def use_lance(self) -> None:
         """Make a tiny table with Lance, append to it, and read it. Raises Unsupported."""
@@ -538,15 +491,6 @@ class ScratchFolder:
         if self._local:
             _remove_folders(Path(self.objects.uri), self._made)
         return len(left)
-
-    def _is_table(self) -> bool:
-        """Whether the address is a table; True if listing is refused, as that does no harm."""
-        try:
-            return next(iter(self._outer.list(layout.VERSIONS)), None) is not None
-        except MemWalError as error:
-            if is_denied(error):
-                return True
-            raise
 
 
 def _remove_folders(top: Path, made: Sequence[Path]) -> None:

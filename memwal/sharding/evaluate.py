@@ -51,7 +51,7 @@ def check_spec(spec: Spec, sources: Sources) -> None:
     for field in spec.fields:
         source = _get_source(field, sources)
         if source is not None and field.transform is Transform.BUCKET:
-            _check_hashed(source.type)
+            check_hashed(source.type)
 
 
 def _compute_field(field: SpecField, rows: pa.RecordBatch, sources: Sources) -> pa.Array:
@@ -61,7 +61,7 @@ def _compute_field(field: SpecField, rows: pa.RecordBatch, sources: Sources) -> 
     column = _pick_column(rows, source)
     if field.transform is Transform.IDENTITY:
         return column
-    _check_hashed(column.type)
+    check_hashed(column.type)
     return _find_buckets(column, field.num_buckets)
 
 
@@ -84,7 +84,7 @@ def _pick_column(rows: pa.RecordBatch, source: Source) -> pa.Array:
     return pc.struct_field(column, list(source.path[1:])) if source.path[1:] else column
 
 
-def _check_hashed(kind: pa.DataType) -> None:
+def check_hashed(kind: pa.DataType) -> None:
     """Raise Unsupported for a type that pylance does not take as a bucket column."""
     if not (
         pa.types.is_boolean(kind)

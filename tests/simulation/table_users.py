@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from memwal.jobs.init.apply import Initialiser
-from memwal.jobs.init.plan import FoundTable, InitRequest, find_inherited
+from memwal.jobs.init.plan import FoundTable, find_inherited
+from memwal.jobs.init.request import InitRequest
 from memwal.jobs.schema.apply import SchemaChanger, Written
 from memwal.jobs.schema.plan import SchemaPlan
 from memwal.model import ColumnInfo, ShardId, TableView
@@ -44,7 +45,7 @@ class SimInitTable:
         put_adopted(self.stores.objects, self.stores.clock.new_id(), ranges)
 
     def let_go(
-        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+        self, inherited: Mapping[ShardId, range], merged: Mapping[ShardId, int]
     ) -> Sequence[Mapping[ShardId, int]]:
         """Replace the MemWAL index entry (see the port)."""
         read, stores = self.version, self.stores
@@ -151,7 +152,7 @@ class TableUsers:
                 before_commit=lease.check,
                 before_repair=lease.check_unbroken,
                 steps=self.jobs.steps_of(actor),
-            ).run(InitRequest(adopts_clone=True))
+            ).run(InitRequest(adopt_clone=True))
             self.jobs.seen["clones adopted"] += len(made)
 
     def alterer(self, actor: Actor) -> None:

@@ -12,7 +12,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
-from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
+from memwal.jobs.init.plan import FoundTable, Step, plan_steps
+from memwal.jobs.init.request import InitRequest
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 
@@ -43,7 +44,7 @@ class Initialiser:
             return found, ()
         self.take_lease()
         made: list[Step] = []
-        let_go: Mapping[ShardId, int] = {}
+        let_go: Mapping[ShardId, range] = {}
         failed: tuple[Step, MemWalError] | None = None
         for _ in range(_ATTEMPTS_MAX):
             found = self.table.read(request)
@@ -74,16 +75,16 @@ class Initialiser:
     def _commit(self, step: Step, request: InitRequest, found: FoundTable) -> None:
         if step is Step.PRIMARY_KEY:
             self.table.set_primary_key(request.primary_key)
-        elif step is Step.POLICY and request.policy is not None:
-            self.table.put_policy(request.policy)
+        elif step is Step.POLICY and request.row_policy is not None:
+            self.table.put_policy(request.row_policy)
         elif step is Step.EXPIRE and request.expire is not None:
             self.table.put_expire(request.expire)
         elif step is Step.PROGRESS:
-            self._let_go(found)
+            self._let_go(found.inherited)
         else:
             self.table.initialize(request)
 
-    def _let_go(self, found: FoundTable) -> None:
+    def _let_go(self, inherited: Mapping[ShardId, range]) -> None:
         """Remove inherited progress from the MemWAL index.
 
         It is recorded first, so that nobody believes this progress in earlier versions, or after
@@ -94,8 +95,8 @@ class Initialiser:
         lapses, a merge may have built on the lowered progress, which then stays: what is pending is
         merged again.
         """
-        inherited, merged = found.inherited, dict[ShardId, int]()
-        self.table.name_adopted(found.inherited_ranges)
+        merged = dict[ShardId, int]()
+        self.table.name_adopted(inherited)
         self.before_commit()
         self.steps("let go")
         while between := self.table.let_go(inherited, merged):

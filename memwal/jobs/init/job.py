@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from memwal.config import make_row_policy
+from memwal.errors import Usage
 from memwal.ingest.routing import ShardValues, derive_id
 from memwal.jobs.init.apply import Initialiser
-from memwal.jobs.init.plan import (
-    InitRequest,
-    InitTableReport,
-    SpecKind,
-    describe_spec,
-    plan_steps,
-    report_init,
-)
-from memwal.jobs.init.store import StoredInitTable, read_view
+from memwal.jobs.init.plan import InitTableReport, describe_spec, plan_steps, report_init
+from memwal.jobs.init.request import InitRequest, WriteSpec
+from memwal.jobs.init.store import StoredInitTable
 from memwal.model import ShardId, TableView
 from memwal.ports import LOWERING_JOB, Steps, no_steps
 from memwal.report import JobReport, TableReport
-from memwal.rows.policy import RowPolicy
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.policy_choice import store_policy
@@ -40,30 +35,32 @@ NAME = "init"
 class InitOptions(RunOptions):
     """The options of `init`. The configuration's policy and expiry count as asked for."""
 
-    request: InitRequest = field(default_factory=InitRequest)
+    request: InitRequest = InitRequest()
 
 
 def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
     """Make each table ready for MemWAL; one that is ready already is left as it is."""
 
+    asked = options.request
+    if asked.maintain and asked.maintain_none:
+        raise Usage("--maintain-none: name no index with --maintain beside it")
+    policy = make_row_policy(asked.policy) if asked.policy else None
+
     def init(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         resolved = table.resolved
         request = replace(
-            options.request,
-            policy=options.request.policy or resolved.policy,
-            expire=options.request.expire or resolved.expire,
+            asked,
+            row_policy=policy or resolved.policy,
+            expire=asked.expire or resolved.expire,
         )
 
-        def put_policy(policy: RowPolicy) -> None:
-            store_policy(table, policy, options)
-
-        stored = StoredInitTable(stores, put_policy)
+        stored = StoredInitTable(stores, lambda policy: store_policy(table, policy, options))
         if options.dry_run:
             found = stored.read(request)
             left = plan_steps(found, request)
             return report_init(resolved.name, view.version, found, request, left)
         # Under this name of the lease, merges without the lease wait: progress may be lowered.
-        lease_name = LOWERING_JOB if request.adopts_clone else NAME
+        lease_name = LOWERING_JOB if request.adopt_clone else NAME
         initialiser = Initialiser(
             table=stored,
             take_lease=partial(table.take_lease, lease_name, options),
@@ -77,7 +74,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
         )
 
     runner = JobRunner(
-        name=NAME, read=lambda stores, fanout: read_view(stores), engine=lambda fanout: None
+        name=NAME, read=lambda stores, fanout: stores.views.unready(), engine=lambda fanout: None
     )
     return runner.run_each(options, init, progress)
 
@@ -85,7 +82,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
 def _derive_shard(view: TableView) -> ShardId | None:
     """The shard that takes every row, by the id that `ingest` and LanceDB take, too."""
     specs = view.mem_wal.shard_specs
-    if describe_spec(view) != SpecKind.UNSHARDED:
+    if describe_spec(view) != str(WriteSpec()):
         return None
     spec = read_spec(specs[0]) if specs else None
     return derive_id(spec, ShardValues(spec_id=0 if spec is None else spec.spec_id))

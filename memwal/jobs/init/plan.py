@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,9 +10,10 @@ from typing import Any
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
-from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
+from memwal.jobs.init.request import InitRequest, WriteSpec
+from memwal.model import ColumnInfo, ShardField, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, TableReport
-from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY, Expire, check_expire, describe_expire
+from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY, check_expire, describe_expire
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.rows.progress import StrangerShard, find_untouched
 from memwal.text import name_some
@@ -24,7 +24,6 @@ _KEY_TYPES = frozenset(
     | {"bool", "string", "large_string", "binary", "large_binary"}
 )
 _MAINTAINED_KINDS = ("BTreeIndexDetails", "VectorIndexDetails", "InvertedIndexDetails")
-_BUCKETS_MAX = 1024
 _BLOB = "extension<lance.blob.v2"
 _NAMED_MAX = 20
 _NO_KEY = "the table has no primary key: its MemWAL can't be merged"
@@ -48,84 +47,20 @@ class Step(StrEnum):
     PROGRESS = "progress"
 
 
-class SpecKind(StrEnum):
-    """How rows are spread over shards. With MANUAL, each writer names its own shard."""
-
-    UNSHARDED = "unsharded"
-    BUCKET = "bucket"
-    IDENTITY = "identity"
-    MANUAL = "manual"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteSpec:
-    """A write spec that pylance can make."""
-
-    kind: SpecKind
-    column: str = ""
-    num_buckets: int = 0
-
-    def __str__(self) -> str:
-        """As `--spec` takes it."""
-        more = f", {self.num_buckets}" if self.num_buckets else ""
-        return f"{self.kind}({self.column}{more})" if self.column else str(self.kind)
-
-
-DEFAULT_SPEC = WriteSpec(kind=SpecKind.UNSHARDED)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitRequest:
-    """What is asked for. None, or an empty key, accepts what the table has."""
-
-    primary_key: tuple[str, ...] = ()
-    spec: WriteSpec | None = None
-    maintained: tuple[str, ...] | None = None
-    policy: RowPolicy | None = None
-    expire: Expire | None = None
-    keys_stay: bool = False
-    """Whether the user vouches that no key ever changes its value in a spec's non-key column."""
-    checks_keys: bool = False
-    """Whether to look for keys that the base holds more than once, even without a key index."""
-    adopts_clone: bool = False
-    """Whether to let go of merge progress that does not belong to the table's own shards."""
-
-    def key_of(self, view: TableView) -> tuple[str, ...]:
-        """The key that the table has, or else the one asked for."""
-        return view.primary_key or self.primary_key
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundTable:
     """A table as it was read; if it has no MemWAL, the view has an empty one.
 
-    `unfit` are reasons in its Arrow types against writers, or against the spec or policy that is
-    asked for. `leftovers` are shards of a former MemWAL that still hold rows. The other two are for
-    a table with a MemWAL whose clone is to be adopted: `inherited` has, by shard, the progress that
-    does not belong to the shard beside it, and `first` the part of it that came with the clone,
-    where merges may have gone on above it.
+    `in_the_way` are reasons against one that more than its version tells: the Arrow types of its
+    columns, keys that it holds twice, rows of a former MemWAL. `inherited` is for a table with a
+    MemWAL whose clone is to be adopted: by shard, the progress that does not belong to it, from
+    where it came with the clone up to where it is now. Earlier versions may call these generations
+    merged although they are not.
     """
 
     view: TableView
-    unfit: tuple[MemWalError, ...] = ()
-    leftovers: tuple[str, ...] = ()
-    inherited: Mapping[ShardId, int] = field(default_factory=dict)
-    first: Mapping[ShardId, int] = field(default_factory=dict)
-
-    @property
-    def mixed(self) -> tuple[ShardId, ...]:
-        """The shards that have had merges of their own above inherited progress."""
-        return tuple(s for s, generation in self.first.items() if generation < self.inherited[s])
-
-    @property
-    def inherited_ranges(self) -> dict[ShardId, range]:
-        """By shard, the generations that earlier versions may call merged although they are not."""
-        return {s: range(self.first.get(s, g), g + 1) for s, g in self.inherited.items()}
-
-    @property
-    def has_mem_wal(self) -> bool:
-        """Whether the version has a MemWAL index."""
-        return self.view.manifest.mem_wal is not None
+    in_the_way: tuple[MemWalError, ...] = ()
+    inherited: Mapping[ShardId, range] = field(default_factory=dict)
 
 
 def find_inherited(view: TableView) -> FoundTable:
@@ -136,27 +71,11 @@ def find_inherited(view: TableView) -> FoundTable:
         for b in view.broken
         if isinstance(b, StrangerShard)
     }
-    return FoundTable(
-        view=view,
-        inherited={s: merged[s] for s in (*find_untouched(view), *strangers)},
-        first=strangers,
-    )
-
-
-def parse_spec(text: str) -> WriteSpec:
-    """Parse `unsharded`, `bucket(COLUMN, N)`, `identity(COLUMN)` or `manual`. Raises Usage."""
-    text = text.strip()
-    if text in (SpecKind.UNSHARDED, SpecKind.MANUAL):
-        return WriteSpec(kind=SpecKind(text))
-    if found := re.fullmatch(r"bucket\(\s*(.+?)\s*,\s*(\d{1,9})\s*\)", text):
-        if not 1 <= int(found[2]) <= _BUCKETS_MAX:
-            raise Usage(f"--spec {text!r}: expected 1 to {_BUCKETS_MAX} buckets")
-        return WriteSpec(kind=SpecKind.BUCKET, column=found[1], num_buckets=int(found[2]))
-    if found := re.fullmatch(r"identity\(\s*(.+?)\s*\)", text):
-        return WriteSpec(kind=SpecKind.IDENTITY, column=found[1])
-    raise Usage(
-        f"--spec {text!r}: expected unsharded, 'bucket(COLUMN, N)', 'identity(COLUMN)' or manual"
-    )
+    inherited = {
+        s: range(strangers.get(s, merged[s]), merged[s] + 1)
+        for s in (*find_untouched(view), *strangers)
+    }
+    return FoundTable(view=view, inherited=inherited)
 
 
 def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
@@ -166,8 +85,8 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
     all.
     """
     view = found.view
-    if found.has_mem_wal:
-        if view.primary_key and request.primary_key not in ((), view.primary_key):
+    if view.has_mem_wal:
+        if view.primary_key and _asks_other_key(view, request):
             raise _refuse_key(view).at(view.uri)
         if differing := list(_find_differences(view, request)):
             raise Refused(
@@ -175,16 +94,16 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
                 f"{view.uri}: has a MemWAL already, and another one than asked for: "
                 f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change",
             )
-        if request.adopts_clone:
+        if request.adopt_clone:
             _check_read(view)
         expire = _plan_expire(view, request)
         return (*expire, Step.PROGRESS) if _has_inherited(found) else expire
-    if request.adopts_clone:
+    if request.adopt_clone:
         raise Usage(f"{view.uri}: --adopt-clone: it has no MemWAL, and so nothing was inherited")
-    if problems := [*_find_problems(view, request), *found.unfit, *_find_leftovers(found)]:
+    if problems := [*_find_problems(view, request), *found.in_the_way]:
         raise problems[0].say(f"{view.uri}: {'; '.join(problem.text for problem in problems)}")
     steps = [] if view.primary_key else [Step.PRIMARY_KEY]
-    if request.policy is not None and view.policy_text is None:
+    if request.row_policy is not None and view.policy_text is None:
         steps.append(Step.POLICY)
     return (*steps, *_plan_expire(view, request), Step.MEM_WAL)
 
@@ -193,7 +112,7 @@ def _plan_expire(view: TableView, request: InitRequest) -> tuple[Step, ...]:
     """The step of a setting that is new; raises Refused for one that the table can't have."""
     if request.expire is None:
         return ()
-    if request.policy is not None:
+    if request.row_policy is not None:
         raise Refused("MW-P17", WITH_POLICY).at(view.uri)
     try:
         check_expire(request.expire, view)
@@ -212,10 +131,11 @@ def _check_read(view: TableView) -> None:
 
 def _has_inherited(found: FoundTable) -> bool:
     """Whether there is progress to let go of; raises Refused if that would count rows twice."""
-    if found.mixed and found.view.policy_text is not None:
+    mixed = [s for s, generations in found.inherited.items() if len(generations) > 1]
+    if mixed and found.view.policy_text is not None:
         raise Refused(
             "MW-T11",
-            f"{found.view.uri}: shards {_list(found.mixed)} have merged generations of their own "
+            f"{found.view.uri}: shards {_list(mixed)} have merged generations of their own "
             "on top of the inherited progress: to merge them again would count the operands of the "
             "row-merge policy twice. Make a new clone, adopt it, and write the rows to that",
         )
@@ -238,6 +158,10 @@ def _find_mover(view: TableView, request: InitRequest) -> str:
 # ---- a table without a MemWAL
 
 
+def _asks_other_key(view: TableView, request: InitRequest) -> bool:
+    return tuple(request.primary_key) not in ((), view.primary_key)
+
+
 def _refuse_key(view: TableView) -> Refused:
     return Refused(
         "MW-T02", f"its primary key is {_list(view.primary_key)}, and Lance changes no key"
@@ -252,7 +176,7 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
             "its files are in Lance's legacy format, to which nothing can be merged: write it anew "
             f'(`lance.write_dataset(lance.dataset("{view.uri}"), NEW)`), and init that',
         )
-    if view.primary_key and request.primary_key not in ((), view.primary_key):
+    if view.primary_key and _asks_other_key(view, request):
         yield _refuse_key(view)
     key = request.key_of(view)
     if not key:
@@ -262,8 +186,8 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
             f"(columns that can be one: {_list(fit)})"
         )
     shard_column = request.spec.column if request.spec is not None else ""
-    for name in dict.fromkeys((*key, *filter(None, [shard_column]))):
-        if name not in columns:
+    for name in dict.fromkeys((*key, shard_column)):
+        if name and name not in columns:
             yield Usage(f"it has no column {name!r}, but {_list(tuple(columns))}")
     moving = _find_mover(view, request)
     if key and moving in columns and not request.keys_stay:
@@ -281,8 +205,8 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
     for column in view.columns:
         yield from _judge_column(column)
     yield from _judge_indexes(view, request.maintained or ())
-    if request.policy is not None and view.policy_text is not None:
-        yield from (Refused("MW-T03", text) for text in _compare_policy(view, request.policy))
+    if request.row_policy is not None and view.policy_text is not None:
+        yield from (Refused("MW-T03", text) for text in _compare_policy(view, request.row_policy))
 
 
 def _judge_key(view: TableView, column: ColumnInfo) -> Iterator[MemWalError]:
@@ -332,21 +256,11 @@ def _judge_indexes(view: TableView, names: Sequence[str]) -> Iterator[MemWalErro
             )
 
 
-def _find_leftovers(found: FoundTable) -> Iterator[MemWalError]:
-    if found.leftovers:
-        shown = "; ".join(name_some(found.leftovers, _NAMED_MAX, "shards"))
-        yield Refused(
-            "MW-T09",
-            f"a former MemWAL left rows behind, which a new one would bring back: {shown}. Restore "
-            "the version that had it and merge them, or delete the table's _mem_wal folder",
-        )
-
-
 # ---- a table that has one
 
 
 def _find_differences(view: TableView, request: InitRequest) -> Iterator[str]:
-    if request.primary_key not in ((), view.primary_key):
+    if _asks_other_key(view, request):
         yield f"its primary key is {_list(view.primary_key)}, not {_list(request.primary_key)}"
     spec = describe_spec(view)
     if request.spec is not None and str(request.spec) != spec:
@@ -355,8 +269,8 @@ def _find_differences(view: TableView, request: InitRequest) -> Iterator[str]:
     if request.maintained is not None and (has is None or set(has) != set(request.maintained)):
         shown = "every index" if has is None else _list(has)
         yield f"maintained is {shown}, not {_list(request.maintained)}"
-    if request.policy is not None:
-        yield from _compare_policy(view, request.policy)
+    if request.row_policy is not None:
+        yield from _compare_policy(view, request.row_policy)
 
 
 def _compare_policy(view: TableView, policy: RowPolicy) -> Iterator[str]:
@@ -374,12 +288,11 @@ def find_maintained(view: TableView) -> tuple[str, ...] | None:
 
 def describe_spec(view: TableView) -> str:
     """The table's write spec, in the syntax of `--spec` if that can express it."""
-    specs = view.mem_wal.shard_specs
-    return "; ".join(_describe_one(view, spec) for spec in specs) or SpecKind.MANUAL
-
-
-def _describe_one(view: TableView, spec: ShardSpec) -> str:
-    return " + ".join(_describe_field(view, field) for field in spec.fields)
+    specs = (
+        " + ".join(_describe_field(view, field) for field in spec.fields)
+        for spec in view.mem_wal.shard_specs
+    )
+    return "; ".join(specs) or "manual"
 
 
 def _describe_field(view: TableView, field: ShardField) -> str:
@@ -414,7 +327,7 @@ class InitTableReport(TableReport):
     """
 
     primary_key: tuple[str, ...] = ()
-    spec: str = SpecKind.UNSHARDED
+    spec: str = "unsharded"
     maintained_indexes: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
     expire: dict[str, Any] | None = None
@@ -433,15 +346,15 @@ def report_init(
     shard_id: str | None = None,
 ) -> InitTableReport:
     """The report of a table that is ready, or could be made so by `steps`."""
-    view, ready = found.view, found.has_mem_wal
-    has = None if request.policy is None else request.policy.as_document()
+    view, ready = found.view, found.view.has_mem_wal
+    has = None if request.row_policy is None else request.row_policy.as_document()
     return InitTableReport(
         table=name,
         outcome=DONE if steps else NOTHING_TO_DO,
         version_before=before,
         version_after=view.version,
         primary_key=request.key_of(view),
-        spec=describe_spec(view) if ready else str(request.spec or DEFAULT_SPEC),
+        spec=describe_spec(view) if ready else str(request.spec or WriteSpec()),
         maintained_indexes=find_maintained(view) if ready else request.maintained,
         policy=json.loads(view.policy_text) if view.policy_text else has,
         expire=request.expire.as_document() if request.expire else describe_expire(view),

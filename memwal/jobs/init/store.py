@@ -8,52 +8,25 @@ from typing import Any
 
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.codec import encode_snapshot
-from memwal.jobs.init.plan import (
-    DEFAULT_SPEC,
-    FoundTable,
-    InitRequest,
-    SpecKind,
-    WriteSpec,
-    find_inherited,
-)
-from memwal.model import NO_MEM_WAL, ShardField, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.jobs.init.plan import FoundTable, find_inherited
+from memwal.jobs.init.request import InitRequest, WriteSpec
+from memwal.model import ShardId, ShardManifest, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.keyset import show_keys
-from memwal.rows.policy import STORED_KEY, RowPolicy
+from memwal.rows.policy import RowPolicy
 from memwal.run.stores import Stores
-from memwal.sharding.evaluate import check_spec
-from memwal.sharding.spec import read_spec, sources_of
+from memwal.sharding.evaluate import check_hashed
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
-from memwal.store.tables.datasets import columns_of, find_all_double_keys, is_legacy, primary_key_of
+from memwal.store.tables.datasets import find_all_double_keys
 from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
-from memwal.store.tables.manifests import check_table_folder
 from memwal.store.tables.policy_rows import check_fits
 from memwal.text import count_of, name_some
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _JSON = "extension<arrow.json>"
 _NAMED_MAX = 20
-
-
-def read_view(stores: Stores) -> TableView:
-    """The latest version without its shards; if it has no MemWAL, the view has an empty one."""
-    check_table_folder(stores.objects)
-    base = stores.tables.look()
-    manifest = stores.table_manifests.read(int(base.version))
-    return TableView(
-        uri=stores.uri,
-        version=manifest.version,
-        primary_key=primary_key_of(base),
-        columns=columns_of(base),
-        rows=0,
-        manifest=manifest,
-        mem_wal=manifest.mem_wal or NO_MEM_WAL,
-        shards=(),
-        policy_text=base.config().get(STORED_KEY),
-        is_legacy=is_legacy(base),
-    )
 
 
 class StoredInitTable:
@@ -71,26 +44,23 @@ class StoredInitTable:
 
     def read(self, request: InitRequest) -> FoundTable:
         """Read the latest version, and what stands against the request."""
-        view = read_view(self._stores)
+        view = self._stores.views.unready()
         self._version = view.version
-        if view.manifest.mem_wal is not None:
-            return self._judge_progress() if request.adopts_clone else FoundTable(view=view)
-        return FoundTable(
-            view=view,
-            unfit=tuple(self._find_unfit(view, request)),
-            leftovers=tuple(self._find_leftovers()),
-        )
+        if view.has_mem_wal and request.adopt_clone:
+            view = self._stores.views.table()
+            self._version = view.version
+            return find_inherited(view)
+        if view.has_mem_wal:
+            return FoundTable(view=view)
+        against = (*self._find_unfit(view, request), *self._find_leftovers())
+        return FoundTable(view=view, in_the_way=against)
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
         """Commit the key, for good; positions tell the order of several columns."""
-        several = len(columns) > 1
-        marks = {
-            column: {
-                _PRIMARY_KEY: "true",
-                **({f"{_PRIMARY_KEY}:position": str(place)} if several else {}),
-            }
-            for place, column in enumerate(columns, start=1)
-        }
+        marks = {column: {_PRIMARY_KEY: "true"} for column in columns}
+        if len(columns) > 1:
+            for place, column in enumerate(columns, start=1):
+                marks[column][f"{_PRIMARY_KEY}:position"] = str(place)
         call_lance(lambda: self._base().update_field_metadata(marks))
 
     def put_expire(self, expire: Expire) -> None:
@@ -99,12 +69,12 @@ class StoredInitTable:
 
     def initialize(self, request: InitRequest) -> None:
         """Commit an empty MemWAL index."""
-        spec = request.spec or DEFAULT_SPEC
-        kinds: dict[SpecKind, dict[str, Any]] = {
-            SpecKind.UNSHARDED: {"unsharded": True},
-            SpecKind.BUCKET: {"bucket_column": spec.column, "num_buckets": spec.num_buckets},
-            SpecKind.IDENTITY: {"identity_column": spec.column},
-            SpecKind.MANUAL: {},
+        spec = request.spec or WriteSpec()
+        kinds: dict[str, dict[str, Any]] = {
+            "unsharded": {"unsharded": True},
+            "bucket": {"bucket_column": spec.column, "num_buckets": spec.num_buckets},
+            "identity": {"identity_column": spec.column},
+            "manual": {},
         }
         kept = None if request.maintained is None else list(request.maintained)
         base = self._base()
@@ -115,7 +85,7 @@ class StoredInitTable:
         put_adopted(self._stores.objects, self._stores.clock.new_id(), ranges)
 
     def let_go(
-        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+        self, inherited: Mapping[ShardId, range], merged: Mapping[ShardId, int]
     ) -> Sequence[Mapping[ShardId, int]]:
         """Replace the MemWAL index entry, the only way to make Lance let go of progress.
 
@@ -145,11 +115,6 @@ class StoredInitTable:
         )
         return [self._stores.views.mem_wal(v).merged for v in range(read + 1, self._version)]
 
-    def _judge_progress(self) -> FoundTable:
-        view = self._stores.views.table()
-        self._version = view.version
-        return find_inherited(view)
-
     def _base(self) -> Any:
         return self._stores.tables.at(self._version)
 
@@ -159,21 +124,21 @@ class StoredInitTable:
             if _JSON in str(field.type):
                 text = f"column {field.name!r} is JSON, and pylance's writer takes no JSON"
                 yield Unsupported("MW-T07", text)
-        try:
-            if request.spec is not None and request.spec.column in schema.names:
-                spec = read_spec(_make_spec(view, request.spec))
-                check_spec(spec, sources_of(view.columns, schema))
-        except MemWalError as error:
-            yield error
+        spec = request.spec
+        if spec is not None and spec.kind == "bucket" and spec.column in schema.names:
+            try:
+                check_hashed(schema.field(spec.column).type)
+            except Unsupported as error:
+                yield error
         key = request.key_of(view)
         if not {*key} <= {*schema.names} or not key:
             return
-        if request.checks_keys or _has_index(view, key):
+        if request.check_keys or _has_index(view, key):
             yield from self._find_doubles(view, key)
-        if request.policy is None:
+        if request.row_policy is None:
             return
         try:
-            check_fits(request.policy, replace(view, primary_key=key), schema)
+            check_fits(request.row_policy, replace(view, primary_key=key), schema)
         except MemWalError as error:
             yield error
 
@@ -187,29 +152,28 @@ class StoredInitTable:
             count = count_of(len(found), "key")
             yield Refused("MW-T13", f"{count} more than once in the table: {named}")
 
-    def _find_leftovers(self) -> Iterator[str]:
-        """Describe shards that list generations, or whose WAL a new writer would replay."""
+    def _find_leftovers(self) -> Iterator[MemWalError]:
+        """Refuse shards that list generations, or whose WAL a new writer would replay."""
+        left = []
         for shard_id in list_shards(self._stores.objects, folders_only=True).shards:
             manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
                 shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
             )
             if listed := len(manifest.flushed_generations):
-                yield f"{shard_id} lists {count_of(listed, 'generation')}"
+                left.append(f"{shard_id} lists {count_of(listed, 'generation')}")
             elif self._stores.wal.find_unflushed(manifest) is not None:
-                yield f"{shard_id} has rows in its WAL"
+                left.append(f"{shard_id} has rows in its WAL")
+        if left:
+            shown = "; ".join(name_some(left, _NAMED_MAX, "shards"))
+            yield Refused(
+                "MW-T09",
+                f"a former MemWAL left rows behind, which a new one would bring back: {shown}. "
+                "Restore the version that had it and merge them, or delete the table's _mem_wal "
+                "folder",
+            )
 
 
 def _has_index(view: TableView, key: Sequence[str]) -> bool:
     """Whether the key is one column that has an index."""
     ids = tuple(c.field_id for c in view.columns if c.name in key)
     return len(key) == 1 and ids in {entry.field_ids for entry in view.manifest.indexes}
-
-
-def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:
-    """The requested spec as pylance would store it."""
-    ids = tuple(c.field_id for c in view.columns if c.name == asked.column)
-    buckets = {"num_buckets": str(asked.num_buckets)} if asked.num_buckets else {}
-    field = ShardField(
-        field_id=str(asked.kind), source_ids=ids, transform=asked.kind, parameters=buckets
-    )
-    return ShardSpec(spec_id=1, fields=(field,))

@@ -16,7 +16,7 @@ from memwal.errors import EXIT_REFUSED, MemWalError
 from memwal.format.layout import generation_folder
 from memwal.indexes import covering_indexes
 from memwal.jobs.rescue.plan import (
-    RescueAction,
+    NOTHING,
     RescueEvidence,
     ShardRescue,
     plan_rescue,
@@ -96,7 +96,7 @@ def _judge_wal(
         yield Obstacle(kind="broken", shard_id=shard_id, detail=text, exit_code=code)
         return
     plan = plan_rescue(still.evidence, request, now_nanos)
-    if plan.action is not RescueAction.NOTHING:
+    if plan.action != NOTHING:
         yield _find_wal_rows(plan)
     elif writer := suspect_writer(still.evidence, still.claimed_by_us, request, now_nanos):
         yield Obstacle(kind="live_writer", shard_id=shard_id, detail=f"{where}: {writer}")
@@ -105,13 +105,13 @@ def _judge_wal(
 def _find_wal_rows(plan: ShardRescue) -> Obstacle:
     text = f"rows that are in its WAL only: {plan.rows}"
     if plan.error is not None:
-        text = f"{text}: {plan.error}" if plan.entries else str(plan.error)
+        text = f"{text}: {plan.error}" if plan.entries else plan.error
     return Obstacle(
         kind="wal_rows",
         shard_id=plan.shard_id,
         detail=f"shard {plan.shard_id}: {text}",
         stays=plan.error is not None,
-        exit_code=EXIT_REFUSED if plan.error is None else plan.error.exit_code,
+        exit_code=EXIT_REFUSED if plan.error is None else plan.exit_code,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.repair.model import Damage, Effect, Evidence, Fetch, ReleaseClaim, Replace
+from memwal.jobs.repair.model import Damage, Effect, Replace
 from memwal.jobs.repair.plan import find_damage
 from memwal.jobs.verify.plan import Check
 from memwal.ports import Steps, no_steps
@@ -30,34 +30,30 @@ class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
     `checks` are those of the last look; `mended` what was worked on, and the error that ended that,
-    if any. `mend_by_backup` takes from a backup what nothing in the table brings back. `intend`
-    writes down what is about to be mended.
+    if any. `intend` writes down what is about to be mended.
     """
 
     uri: str
-    look: Callable[[], Evidence]
     store: StoredRepair
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    mend_by_backup: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
     intend: Callable[[Sequence[Damage]], None] = lambda damages: None
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
     last: Sequence[Damage] = ()
     checks: Sequence[Check] = ()
     mended: list[tuple[Damage, MemWalError | None]] = field(default_factory=list)
+    has_quarantined: bool = False
 
-    def list(self) -> None:
-        """Look, and change nothing."""
-        self.first = self.last = self._find()
-
-    def run(self) -> None:
-        """Mend what can be mended.
+    def run(self, *, acts: bool) -> None:
+        """Mend what can be mended; unless it `acts`, only look.
 
         Raises Refused if shards are not to be claimed, LeaseHeld, and what a look raises.
         """
         self.first = self.last = self._find()
+        if not acts:
+            return
         if self._mend([d for d in self.first if d.frees_lease]):
             self.last = self._find()
         if not any(damage.effects for damage in self.last):
@@ -74,9 +70,9 @@ class TableRepair:
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
-        evidence = self.look()
-        self.checks = evidence.checks
-        return self.mend_by_backup(find_damage(evidence))
+        evidence, backed_up = self.store.look(), self.store.backed_up
+        self.checks, found = evidence.checks, find_damage(evidence)
+        return found if backed_up is None else backed_up.mend(found)
 
     def _ask(self, damages: Sequence[Damage]) -> None:
         fencing = [damage for damage in damages if damage.fences]
@@ -100,7 +96,8 @@ class TableRepair:
 
     def _do(self, effect: Effect) -> None:
         self.steps(type(effect).__name__)
-        if isinstance(effect, ReleaseClaim | Replace | Fetch) and effect.digest is not None:
+        if isinstance(effect, Replace) and effect.digest is not None:
             self.store.quarantine(effect.path, effect.digest)
+            self.has_quarantined = True
             self.steps("quarantined")
         self.store.apply(effect)

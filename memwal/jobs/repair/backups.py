@@ -16,9 +16,8 @@ from itertools import accumulate
 from memwal.errors import Corruption, LostRace, Missing
 from memwal.format import layout
 from memwal.jobs.backup.plan import NUMBERED, phase_of
-from memwal.jobs.repair.model import Damage, Fetch
+from memwal.jobs.repair.model import Damage, Replace
 from memwal.jobs.repair.plan import judge_file
-from memwal.jobs.verify.plan import FileFault
 from memwal.model import BackupObject, StoredFile
 from memwal.ports import PART_BYTES, Objects
 from memwal.run.progress import Progress
@@ -84,7 +83,7 @@ class BackedUp:
         differ = side_by_side(self._is_garbled, files, _READERS_MAX)
         text = "has other bytes than backup {} has of it"
         return [
-            judge_file(FileFault(path=file.path, problem=text.format(self.names[file.path])))
+            judge_file(file.path, text.format(self.names[file.path]))
             for file, differs in zip(files, differ, strict=True)
             if differs
         ]
@@ -144,26 +143,26 @@ class BackedUp:
         wanted = set(paths)
         return [path for path in self.found if not wanted.isdisjoint(_list_folders(path))]
 
-    def _fetch_other(self, wanted: BackupObject) -> Fetch | None:
+    def _fetch_other(self, wanted: BackupObject) -> Replace | None:
         """Fetches what the table lacks or has other bytes of."""
         try:
             there = digest_object(self.table, wanted.path)
         except Missing:
-            return Fetch(wanted=wanted)
+            return Replace(path=wanted.path, by=wanted, digest=None)
         if there.sha256 == wanted.sha256:
             return None
-        return Fetch(wanted=wanted, digest=there.sha256.hex())
+        return Replace(path=wanted.path, by=wanted, digest=there.sha256.hex())
 
-    def fetch(self, effect: Fetch) -> None:
+    def fetch(self, wanted: BackupObject, *, is_there: bool) -> None:
         """Copy an object into the table. What was in its place is in quarantine by now.
 
         One put replaces it, so that a version's name is never free; of a file that is too large
         for that, the name is. Raises Corruption for one that is damaged in the backup, of which
         nothing is stored.
         """
-        wanted, path = effect.wanted, effect.path
+        path = wanted.path
         try:
-            if effect.digest is None:
+            if not is_there:
                 copy_object(self.place, self.table, path, expected=wanted)
             elif path.startswith(f"{layout.VERSIONS}/") or wanted.size_bytes <= PART_BYTES:
                 parts = ObjectParts(objects=self.place, path=path, expected=wanted)
@@ -174,7 +173,7 @@ class BackedUp:
                     raise LostRace(f"{self.table.uri}: {path} can't be replaced: {why}")
                 copy_object(self.place, self.table, path, expected=wanted)
         except Missing:
-            text = f"{self.place.uri}/{effect.path} is gone, and the backup's list names it"
+            text = f"{self.place.uri}/{path} is gone, and the backup's list names it"
             raise Corruption("MW-A07", text) from None
 
 

@@ -16,7 +16,7 @@ from memwal.jobs.repair.report import (
     audit_item,
     report_repair,
 )
-from memwal.jobs.repair.store import StoredEvidence, StoredRepair, read_newest
+from memwal.jobs.repair.store import StoredRepair, read_newest
 from memwal.jobs.snapshot.job import check_lease, make_refresher
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
@@ -75,21 +75,20 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
         work = TableRepair(
             uri=stores.uri,
-            look=StoredEvidence(stores=stores, progress=progress).look,
             store=StoredRepair(
                 stores=stores,
+                progress=progress,
                 run_id=options.run_id,
-                refresh=lambda: _refresh(table, stores),
+                refresh=lambda: make_refresher(table, stores).run(stores.views.table()),
                 backed_up=backed_up,
             ),
-            mend_by_backup=(lambda damages: damages) if backed_up is None else backed_up.mend,
             intend=lambda damages: table.intend([audit_item(d) for d in damages if d.effects]),
             take_lease=take_lease,
             before_commit=table.before_commit,
             confirm=lambda damages: options.confirm(table.resolved.name, damages),
             steps=steps,
         )
-        (work.run if options.acts else work.list)()
+        work.run(acts=options.acts)
         versions = (view.version, read_newest(stores).version)
         return report_repair(
             table.resolved.name, work, versions, options.run_id, acted=options.acts
@@ -105,8 +104,3 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
-
-
-def _refresh(table: OpenTable, stores: Stores) -> None:
-    """Take the shard snapshot again, under the lease that is held."""
-    make_refresher(table, stores).run(stores.views.table())

@@ -24,15 +24,31 @@ RESTORE = "a repair does not mend it: restore a backup (`memwal restore`)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredManifests:
-    """The manifests of a shard that are stored, and what is wrong with those that can't be read.
+class ShardEvidence:
+    """What is stored of a shard whose newest manifest is in doubt.
 
-    `times` says when each name was taken, by a stopper too.
+    `error` is why it can't be used, `newer` what shows that a newer one is missing. `readable` are
+    the manifests that can be read; `damaged` says of the others what is wrong; `times` when each
+    name was taken, by a stopper too. `named_version` is the highest that a snapshot or a checkpoint
+    names. `folders` are the generations' folders.
     """
 
+    shard_id: ShardId
+    merged: int
+    error: Exception | None = None
+    newer: tuple[str, ...] = ()
     readable: Mapping[int, ShardManifest] = field(default_factory=dict)
     damaged: Mapping[int, str] = field(default_factory=dict)
     times: Mapping[int, int] = field(default_factory=dict)
+    hint: int | None = None
+    named_version: int = 0
+    entries: tuple[WalEntry, ...] = ()
+    folders: frozenset[str] = frozenset()
+
+    @property
+    def base(self) -> ShardManifest | None:
+        """The newest manifest that can be read."""
+        return self.readable[max(self.readable)] if self.readable else None
 
     @property
     def highest(self) -> int:
@@ -46,25 +62,6 @@ class StoredManifests:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShardEvidence:
-    """What is stored of a shard whose newest manifest is in doubt.
-
-    `error` is why it can't be used, `newer` what shows that a newer one is missing. `named_version`
-    is the highest that a snapshot or a checkpoint names. `folders` are the generations' folders.
-    """
-
-    shard_id: ShardId
-    merged: int
-    error: Exception | None = None
-    newer: tuple[str, ...] = ()
-    manifests: StoredManifests = StoredManifests()
-    hint: int | None = None
-    named_version: int = 0
-    entries: tuple[WalEntry, ...] = ()
-    folders: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """One look at a table: what `verify` checked, and the facts behind it.
 
@@ -75,7 +72,7 @@ class Evidence:
     """
 
     view: TableView
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = ()
     shards: tuple[ShardEvidence, ...] = ()
     hints: tuple[Hint, ...] = ()
     generations: tuple[GenerationFacts, ...] = ()
@@ -88,10 +85,6 @@ class Evidence:
     digests: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, int] = field(default_factory=dict)
     now_nanos: int = 0
-
-    def broken(self, name: str) -> Check | None:
-        """The check of that name, if it found something."""
-        return next((c for c in self.checks if c.name == name and c.ok is False), None)
 
 
 # ---- effects: the only things that a repair ever does
@@ -108,40 +101,32 @@ class PutManifest:
 class PutStopper:
     """Take the name of a shard's manifest that is missing between others, put-if-absent."""
 
-    shard_id: ShardId
-    version: int
+    path: str
     at_nanos: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flush:
-    """Claim a shard, which fences its writer, and flush what is in its WAL only."""
+    """Claim a shard, which fences its writer, and flush what is in its WAL only.
+
+    `memtable` has the bounds with which it can be replayed.
+    """
 
     shard_id: ShardId
-    memtable_rows_max: int
-    memtable_batches_max: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseClaim:
-    """Put a released claim of the same number in the place of a lease claim with that digest."""
-
-    token: int
-    digest: str
-
-    @property
-    def path(self) -> str:
-        """The claim's path."""
-        return layout.lease_claim_path(self.token)
+    memtable: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replace:
-    """Put `data`, or nothing, in the place of an object with that digest."""
+    """Put bytes, or an object of a backup, in the place of what has that digest, or of nothing.
+
+    With None, it is moved away. In the place of a lease claim, a released one of its number is put:
+    no number is given twice.
+    """
 
     path: str
-    data: bytes | None
-    digest: str
+    by: bytes | BackupObject | None
+    digest: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,22 +142,7 @@ class TakeSnapshot:
     """Take the shard snapshot again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fetch:
-    """Copy an object from a backup in the place of what has that digest, or of nothing."""
-
-    wanted: BackupObject
-    digest: str | None = None
-
-    @property
-    def path(self) -> str:
-        """The object's path, in the backup as in the table."""
-        return self.wanted.path
-
-
-Effect = (
-    PutManifest | PutStopper | Flush | ReleaseClaim | Replace | RaiseProgress | TakeSnapshot | Fetch
-)
+Effect = PutManifest | PutStopper | Flush | Replace | RaiseProgress | TakeSnapshot
 
 
 class Damage(Section):
@@ -218,4 +188,4 @@ class Damage(Section):
     @property
     def frees_lease(self) -> bool:
         """Whether it has to be mended before a lease can be taken."""
-        return any(isinstance(effect, ReleaseClaim) for effect in self.effects)
+        return bool(self.effects) and layout.parse_lease_claim(self.path) is not None

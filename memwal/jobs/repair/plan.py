@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from memwal.errors import Corruption
 from memwal.format import layout
@@ -22,17 +23,17 @@ from memwal.jobs.repair.model import (
     PutManifest,
     PutStopper,
     RaiseProgress,
-    ReleaseClaim,
     Replace,
     ShardEvidence,
     TakeSnapshot,
 )
 from memwal.jobs.rescue.plan import size_memtable
-from memwal.jobs.verify.plan import Check, FileFault, GenerationFacts, Hint, find_raised
-from memwal.model import ShardId, ShardManifest, ShardStatus, ShardView
+from memwal.jobs.verify.plan import Check, FileFault, find_raised
+from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.text import count_of, format_age, name_some
 
 _NAMED_MAX = 10
+# Names of checks.
 _OF_MANIFESTS = (
     "shard manifests",
     "newest shard manifests",
@@ -48,17 +49,17 @@ OTHER = "other"
 CLAIM_SECONDS_MIN = 600
 SNAPSHOT_RECORD = f"{layout.MAINTENANCE}/snapshot.json"
 _OF_CHECKPOINTS = (f"{layout.CHECKPOINTS}/", "_refs/tags/")
-_PUT_ASIDE = (
-    f"{layout.LEASE}/",
-    f"{layout.RUNS}/",
-    f"{layout.RESCUES}/",
-    f"{layout.SETTLED}/",
-    f"{layout.MAINTENANCE}/cache/",
-    SNAPSHOT_RECORD,
-)
+_ASIDE = (layout.LEASE, layout.RUNS, layout.RESCUES, layout.SETTLED, f"{layout.MAINTENANCE}/cache")
+_PUT_ASIDE = (*(f"{folder}/" for folder in _ASIDE), SNAPSHOT_RECORD)
+_MERGED = "it is merged, so the table has its rows; garbage takes it off the list in time"
 _BACKUP = "only a backup can have it: give --from BACKUP, or restore one"
 # A hint is written unchecked: so many versions above the newest are looked for in a backup.
 _VERSIONS_MAX = 1000
+_NEWEST_LOST = (
+    "a commit was begun from version {}, so one that followed may be gone, which only a backup can "
+    "have: give --from BACKUP, or restore one. If none followed, delete the hint"
+)
+_PROGRESS = "the MemWAL index's merge progress"
 _INDEX = "a repair does not mend it: drop the index, and create it again from the rows"
 _ADVICE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "indexes open": (_INDEX, ()),
@@ -81,17 +82,14 @@ def find_damage(evidence: Evidence) -> list[Damage]:
     for check in evidence.checks:
         if check.ok is False and check.name not in told:
             advice, lost = _ADVICE.get(check.name, _OTHERWISE)
-            found.append(
-                Damage(
-                    kind=OTHER,
-                    path=check.name,
-                    finding=check.detail,
-                    evidence=advice,
-                    lost=lost,
-                    checks=(check.name,),
-                )
-            )
+            found.append(_make(OTHER, check.name, check.detail, advice, (check.name,), lost=lost))
     return found
+
+
+def _make(
+    kind: str, path: str, finding: str, why: str, checks: Sequence[str], **more: Any
+) -> Damage:
+    return Damage(kind=kind, path=path, finding=finding, evidence=why, checks=tuple(checks), **more)
 
 
 def was_looked_for(damage: Damage, checks: Sequence[Check]) -> bool:
@@ -112,62 +110,43 @@ def find_files(evidence: Evidence) -> Iterator[Damage]:
     """
     bad = {(f.shard_id, f.generation): f for f in evidence.generations if f.problem is not None}
     for shard in evidence.view.shards:
-        for generation in shard.manifest.flushed_generations:
-            if facts := bad.get((shard.shard_id, generation.generation)):
-                folder = layout.generation_folder(
-                    shard.shard_id, generation.path, generation.generation
-                )
-                yield _judge_generation(shard, facts, folder)
+        shard_id = shard.shard_id
+        for listed in shard.manifest.flushed_generations:
+            number = listed.generation
+            if (facts := bad.get((shard_id, number))) is None:
+                continue
+            lost = f"generation {number} of shard {shard_id}, {facts.claimed_rows} rows"
+            is_merged = number <= shard.merged_generation
+            yield _make_file(
+                layout.generation_folder(shard_id, listed.path, number),
+                f"generation {number}: {facts.problem}",
+                ("listed generations", "one key, one shard", "folders"),
+                _MERGED if is_merged else _BACKUP,
+                lost=() if is_merged else (lost,),
+                shard_id=shard_id,
+            )
     for fault in evidence.version_faults:
-        version = int(fault.name)
-        damage = _make_file(
-            fault,
-            f"what was committed as version {version}",
-            ("merge progress and catch-up", "newest version"),
-        )
+        version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2]) or 0
+        why = _BACKUP
+        lost = f"what was committed as version {version}"
         if version < evidence.view.version:
-            advice = f"{damage.evidence}. Without one, move it away: nobody can read it"
-            lost = (f"version {version} can't be read",)
-            damage = damage.model_copy(update={"evidence": advice, "lost": lost})
-        yield damage
+            why += ". Without one, move it away: nobody can read it"
+            lost = f"version {version} can't be read"
+        checks = ("merge progress and catch-up", "newest version")
+        yield _make_file(fault.path, fault.problem, checks, why, lost=(lost,))
     for fault in evidence.file_faults:
-        yield judge_file(fault)
+        yield judge_file(fault.path, fault.problem)
 
 
-def judge_file(fault: FileFault) -> Damage:
+def judge_file(path: str, problem: str) -> Damage:
     """The damage of a file of the base, or of a folder that a checkpoint needs."""
-    lost = f"{fault.path} {fault.problem}: reads that need it fail"
-    of_checkpoint = fault.path.startswith(f"{layout.MEM_WAL}/")
-    return _make_file(fault, lost, ("checkpoints",) if of_checkpoint else ("base table's files",))
+    check = "checkpoints" if path.startswith(f"{layout.MEM_WAL}/") else "base table's files"
+    lost = f"{path} {problem}: reads that need it fail"
+    return _make_file(path, problem, (check,), _BACKUP, lost=(lost,))
 
 
-def _make_file(fault: FileFault, lost: str, checks: tuple[str, ...]) -> Damage:
-    return Damage(
-        kind="file",
-        path=fault.path,
-        finding=fault.problem,
-        evidence=_BACKUP,
-        lost=(lost,),
-        checks=checks,
-        objects=(fault.path,),
-    )
-
-
-def _judge_generation(shard: ShardView, facts: GenerationFacts, folder: str) -> Damage:
-    number, rows = facts.generation, facts.claimed_rows
-    is_merged = number <= shard.merged_generation
-    return Damage(
-        kind="file",
-        shard_id=shard.shard_id,
-        path=folder,
-        finding=f"generation {number}: {facts.problem}",
-        evidence="it is merged, so the table has its rows; garbage takes it off the list in time"
-        if is_merged
-        else _BACKUP,
-        lost=() if is_merged else (f"generation {number} of shard {shard.shard_id}, {rows} rows",),
-        checks=("listed generations", "one key, one shard", "folders"),
-        objects=(folder,),
-    )
+def _make_file(path: str, finding: str, checks: Sequence[str], why: str, **more: Any) -> Damage:
+    return _make("file", path, finding, why, checks, objects=(path,), **more)
 
 
 # ---- memwal's own documents
@@ -185,14 +164,8 @@ def find_records(evidence: Evidence) -> Iterator[Damage]:
     """
     for fault in evidence.record_faults:
         why, effects = _judge_record(evidence, fault)
-        yield Damage(
-            kind="record",
-            path=fault.path,
-            finding=fault.problem.partition("; ")[0],
-            evidence=why,
-            effects=effects,
-            checks=("records", "checkpoints"),
-        )
+        finding, checks = fault.problem.partition("; ")[0], ("records", "checkpoints")
+        yield _make("record", fault.path, finding, why, checks, effects=effects)
 
 
 def _judge_record(evidence: Evidence, fault: FileFault) -> tuple[str, tuple[Effect, ...]]:
@@ -203,16 +176,14 @@ def _judge_record(evidence: Evidence, fault: FileFault) -> tuple[str, tuple[Effe
         return "drop the checkpoint, or move its record away; what it kept is kept no longer", ()
     if not fault.path.startswith(_PUT_ASIDE) or digest is None:
         return "something is kept or resumed by it, and nothing else says what it said", ()
-    why = "nothing is proven by it: it is put aside"
-    token = layout.parse_lease_claim(fault.path)
-    if token is not None:
+    if layout.parse_lease_claim(fault.path) is not None:
         age = (evidence.now_nanos - evidence.times.get(fault.path, 0)) / 1e9
         if age < CLAIM_SECONDS_MIN:
             held = f"it was written {format_age(age)} ago: whoever holds the lease may be at work"
             return f"{held}; run again when it is ten minutes old", ()
-        return why, (ReleaseClaim(token=token, digest=digest),)
-    aside = Replace(path=fault.path, data=None, digest=digest)
-    return why, (aside, TakeSnapshot()) if fault.path == SNAPSHOT_RECORD else (aside,)
+    aside = Replace(path=fault.path, by=None, digest=digest)
+    more = (TakeSnapshot(),) if fault.path == SNAPSHOT_RECORD else ()
+    return "nothing is proven by it: it is put aside", (aside, *more)
 
 
 # ---- shards' manifests
@@ -235,41 +206,38 @@ def find_manifests(evidence: Evidence) -> Iterator[Damage]:
     any but the newest.
     """
     for shard in evidence.shards:
-        yield _judge_manifests(shard)
+        finding = "; ".join(shard.newer) or str(shard.error or "there is no manifest of the shard")
+        why, lost, effects = _find_cure(shard)
+        yield _make(
+            "shard_manifest",
+            layout.shard_manifest_path(shard.shard_id, max(1, shard.highest)),
+            shard.damaged.get(shard.highest, finding),
+            why,
+            _OF_MANIFESTS,
+            shard_id=shard.shard_id,
+            lost=lost,
+            effects=effects,
+        )
 
 
-def _judge_manifests(shard: ShardEvidence) -> Damage:
-    stored = shard.manifests
-    finding = "; ".join(shard.newer) or str(shard.error or "there is no manifest of the shard")
-    left = Damage(
-        kind="shard_manifest",
-        shard_id=shard.shard_id,
-        path=layout.shard_manifest_path(shard.shard_id, max(1, stored.highest)),
-        finding=stored.damaged.get(stored.highest, finding),
-        evidence=RESTORE,
-        lost=(_name_left(shard),),
-        checks=_OF_MANIFESTS,
-    )
-    if not stored.readable:
-        return left
-    base = stored.readable[max(stored.readable)]
-    if base.version == stored.highest and not shard.newer:
+def _find_cure(shard: ShardEvidence) -> tuple[str, tuple[str, ...], tuple[Effect, ...]]:
+    """By what it is mended, or what to do instead; what is lost by then; the effects."""
+    left = (_name_left(shard),)
+    if (base := shard.base) is None:
+        return RESTORE, left, ()
+    if base.version == shard.highest and not shard.newer:
         is_damage = isinstance(shard.error, Corruption) or shard.error is None
-        why = RESTORE if is_damage else "that is no damage; see the message"
-        lost_there = left.lost if is_damage else ()
-        return left.model_copy(update={"evidence": why, "lost": lost_there})
+        return (RESTORE, left, ()) if is_damage else ("that is no damage; see the message", (), ())
     manifest, lost = set_back(shard, base)
     judged = replay(manifest, shard.entries)
     if lost or judged.problems or judged.refused:
-        return left.model_copy(update={"lost": lost or left.lost})
+        return RESTORE, lost or left, ()
     listed = count_of(len(manifest.flushed_generations), "generation")
-    rows = count_of(sum(e.rows or 0 for e in judged.unflushed), "row")
-    evidence = (
+    why = (
         f"from manifest version {base.version}; {listed} listed as before; its WAL has the rest, "
-        f"{rows}, which are flushed again"
+        f"{count_of(judged.rows, 'row')}, which are flushed again"
     )
-    effects = tuple(_list_effects(shard, base, manifest, judged.unflushed))
-    return left.model_copy(update={"evidence": evidence, "lost": (), "effects": effects})
+    return why, (), tuple(_list_effects(shard, base, manifest, judged.unflushed))
 
 
 def _list_effects(
@@ -278,14 +246,13 @@ def _list_effects(
     manifest: ShardManifest,
     unflushed: Sequence[WalEntry],
 ) -> Iterator[Effect]:
-    highest = shard.manifests.highest_name
-    at_nanos = shard.manifests.times.get(highest, 0)
+    highest = shard.highest_name
     for version in range(highest + 1, manifest.version):
-        yield PutStopper(shard_id=shard.shard_id, version=version, at_nanos=at_nanos)
+        path = layout.shard_manifest_path(shard.shard_id, version)
+        yield PutStopper(path=path, at_nanos=shard.times.get(highest, 0))
     yield PutManifest(manifest=manifest)
     if unflushed and manifest.status is not ShardStatus.SEALED:
-        rows, batches = size_memtable(manifest, unflushed)
-        yield Flush(shard_id=shard.shard_id, memtable_rows_max=rows, memtable_batches_max=batches)
+        yield Flush(shard_id=shard.shard_id, memtable=size_memtable(manifest, unflushed))
     if shard.named_version > base.version:
         yield TakeSnapshot()  # it may name folders that are listed no more
 
@@ -328,21 +295,21 @@ def _is_later(entry: WalEntry, floor: int, below: int, replayed: int) -> bool:
     """Whether a replay has to begin with this entry, or before it."""
     if entry.writer_epoch is None:
         return entry.position > below
-    if entry.generation is None:
-        return not entry.fence_sentinel and entry.position > replayed
-    return not entry.fence_sentinel and entry.generation >= floor
+    if entry.fence_sentinel:
+        return False
+    return entry.position > replayed if entry.generation is None else entry.generation >= floor
 
 
 def _choose_version(shard: ShardEvidence) -> int:
     """The first version above all that are stored, or that a record names or the hint says."""
-    known = max(shard.manifests.highest_name, shard.named_version)
+    known = max(shard.highest_name, shard.named_version)
     hint = shard.hint or 0
     return max(known, hint if hint - known <= _LEAP_MAX else 0) + 1
 
 
 def _choose_epoch(shard: ShardEvidence, base: ShardManifest) -> int:
     """An epoch above all that were given: each version that is missing may have been a claim."""
-    missing = max(shard.manifests.highest, shard.hint or 0, shard.named_version) - base.version
+    missing = max(shard.highest, shard.hint or 0, shard.named_version) - base.version
     seen = (e.writer_epoch or 0 for e in shard.entries)
     return max((base.writer_epoch + max(0, missing), *seen)) + 1
 
@@ -394,15 +361,18 @@ def find_progress(evidence: Evidence) -> Iterator[Damage]:
                 continue
             else:
                 why = "merges have built on it since: `memwal merge` folds the rest again, in order"
-            yield _make_progress(
-                f"version {after.version} lowered shard {shard} from {generation} to {fell_to}", why
-            )
+            fell = f"version {after.version} lowered shard {shard} from {generation} to {fell_to}"
+            yield _make("progress", _PROGRESS, fell, why, ("merge progress",))
     if raised:
-        fell = (f"shard {shard} from {generation}" for shard, generation in raised.items())
-        yield _make_progress(
-            f"merge progress fell: {', '.join(fell)}",
+        fell = ", ".join(f"shard {shard} from {g}" for shard, g in raised.items())
+        effect = RaiseProgress(version=evidence.view.version, merged=raised)
+        yield _make(
+            "progress",
+            _PROGRESS,
+            f"merge progress fell: {fell}",
             "an earlier version has these generations, and no restore or overwrite followed",
-            RaiseProgress(version=evidence.view.version, merged=raised),
+            ("merge progress",),
+            effects=(effect,),
         )
 
 
@@ -412,36 +382,20 @@ def _has_stayed(evidence: Evidence, since: int, shard: ShardId, at: int) -> bool
     return all(state is not None and state.merged.get(shard, 0) == at for state in states)
 
 
-def _make_progress(finding: str, why: str, *effects: RaiseProgress) -> Damage:
-    return Damage(
-        kind="progress",
-        path="the MemWAL index's merge progress",
-        finding=finding,
-        evidence=why,
-        effects=effects,
-        checks=("merge progress",),
-    )
-
-
 def find_snapshot(evidence: Evidence) -> Iterator[Damage]:
     """A shard snapshot that can't be read, or contradicts the manifests that it was made from.
 
     Evidence: the manifests of all shards. Gate: each can be read, and none is in doubt. It is taken
     again, as `memwal snapshot` does it.
     """
-    if (check := evidence.broken("shard snapshot")) is None:
-        return
     doubtful = ", ".join(shard.shard_id for shard in evidence.shards)
-    yield Damage(
-        kind="snapshot",
-        path="the MemWAL index's shard snapshot",
-        finding=check.detail,
-        evidence=f"the shards' manifests have to be mended first: {doubtful}"
-        if doubtful
-        else "taken again from the manifests of all shards",
-        effects=() if doubtful else (TakeSnapshot(),),
-        checks=("shard snapshot",),
-    )
+    why = "taken again from the manifests of all shards"
+    if doubtful:
+        why = f"the shards' manifests have to be mended first: {doubtful}"
+    path, effects = "the MemWAL index's shard snapshot", () if doubtful else (TakeSnapshot(),)
+    for check in evidence.checks:
+        if check.name == "shard snapshot" and check.ok is False:
+            yield _make("snapshot", path, check.detail, why, (check.name,), effects=effects)
 
 
 # ---- hints
@@ -460,36 +414,20 @@ def find_hints(evidence: Evidence) -> Iterator[Damage]:
         digest = evidence.digests.get(hint.path)
         if hint.problem is None or digest is None or hint.shard_id in doubtful:
             continue
-        ahead = hint.found is not None and hint.found > hint.newest
-        if hint.shard_id is None and ahead and hint.newest in evidence.committed:
-            yield _tell_lost(hint, hint.problem)
-            continue
         data = layout.encode_version_hint(hint.newest)
-        yield Damage(
-            kind="hint",
-            shard_id=hint.shard_id,
-            path=hint.path,
-            finding=hint.problem,
-            evidence=f"version {hint.newest} is the newest that is there",
-            effects=(Replace(path=hint.path, data=data, digest=digest),),
-            checks=("hints",),
+        why = f"version {hint.newest} is the newest that is there"
+        more: dict[str, Any] = {"effects": (Replace(path=hint.path, by=data, digest=digest),)}
+        ahead = range(hint.newest + 1, (hint.found or 0) + 1)[:_VERSIONS_MAX]
+        if hint.shard_id is None and ahead and hint.newest in evidence.committed:
+            why = _NEWEST_LOST.format(hint.newest)
+            gone = (name for version in ahead for name in layout.table_manifest_names(version))
+            more = {
+                "lost": (f"what was committed after version {hint.newest}",),
+                "objects": tuple(f"{layout.VERSIONS}/{name}" for name in gone),
+            }
+        yield _make(
+            "hint", hint.path, hint.problem, why, ("hints",), shard_id=hint.shard_id, **more
         )
-
-
-def _tell_lost(hint: Hint, problem: str) -> Damage:
-    last = min(hint.found or 0, hint.newest + _VERSIONS_MAX)
-    gone = [layout.table_manifest_names(v) for v in range(hint.newest + 1, last + 1)]
-    return Damage(
-        kind="hint",
-        path=hint.path,
-        finding=problem,
-        evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
-        "gone, which only a backup can have: give --from BACKUP, or restore one. If none followed, "
-        "delete the hint",
-        lost=(f"what was committed after version {hint.newest}",),
-        checks=("hints",),
-        objects=tuple(f"{layout.VERSIONS}/{name}" for names in gone for name in names),
-    )
 
 
 KINDS: Sequence[Callable[[Evidence], Iterable[Damage]]] = (

@@ -89,12 +89,6 @@ def report_repair(
     """One table: what was found, what was done, and what is left."""
     left = {damage.name for damage in repair.last}
     errors = {damage.name: error for damage, error in repair.mended if error is not None}
-    replaced = any(
-        getattr(effect, "digest", None) is not None
-        for damage, error in repair.mended
-        if error is None
-        for effect in damage.effects
-    )
     every = (*repair.first, *(damage for damage, _ in repair.mended), *repair.last)
     known = {damage.name: damage for damage in every}
     items = tuple(
@@ -106,7 +100,7 @@ def report_repair(
         )
         for key, damage in known.items()
     )
-    error = _judge(items, acted=acted)
+    error, folder = _judge(items, acted=acted), f"{layout.QUARANTINE}/{layout.name_run(run_id)}"
     mended = sum(item.done for item in items)
     return RepairTableReport(
         table=name,
@@ -117,12 +111,8 @@ def report_repair(
         mended=mended,
         left=len(items) - mended,
         lost=tuple(dict.fromkeys(text for item in items for text in item.lost)),
-        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
-        warnings=tuple(
-            f"not checked: {check.name}: {check.detail}"
-            for check in repair.checks
-            if check.ok is None
-        ),
+        quarantine=folder if repair.has_quarantined else None,
+        warnings=tuple(f"not checked: {c.name}: {c.detail}" for c in repair.checks if c.ok is None),
     )
 
 
@@ -145,14 +135,13 @@ def _tell(item: Damage) -> str:
 
 
 def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> Damage:
-    came_back = done and not damage.effects
     # Without the table and the shard's folder, which are named beside it.
     finding = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
     if (shard := damage.shard_id) is not None:
         finding = finding.replace(f"shard {shard}: ", "")
         finding = finding.replace(f"{layout.shard_folder(shard)}/", "")
     told: dict[str, Any] = {"finding": finding, "done": done}
-    if came_back:
+    if done and not damage.effects:
         told |= {"evidence": "what else was mended brought it back", "lost": ()}
     elif error is not None and not done:
         told["error"] = str(error)

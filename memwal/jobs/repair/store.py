@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memwal.errors import (
     AlreadyExists,
@@ -20,30 +21,33 @@ from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import (
     Effect,
     Evidence,
-    Fetch,
     Flush,
     PutManifest,
     PutStopper,
     RaiseProgress,
-    ReleaseClaim,
     Replace,
     ShardEvidence,
-    StoredManifests,
     TakeSnapshot,
 )
 from memwal.jobs.rescue.store import LanceShardWriters
 from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
 from memwal.jobs.verify.plan import FileFault, Hint, find_bare_shards, find_newer
 from memwal.jobs.verify.store import StoredFacts
-from memwal.model import LeaseClaim, ShardId, ShardManifest, TableView, VersionManifest
+from memwal.model import (
+    BackupObject,
+    ShardId,
+    ShardManifest,
+    TableView,
+    VersionManifest,
+)
 from memwal.ports import DOCUMENT_BYTES_MAX
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.store.objects.copying import copy_object, digest_object
 from memwal.store.records.lease import encode_claim
-from memwal.store.records.process import this_holder
 from memwal.store.tables.indexes import replace_mem_wal_entry
 
+_UNREAD = "the claim of this number could not be read; it is in quarantine"
 # Of a damaged shard so many of the newest manifests are read.
 _MANIFESTS_MAX = 64
 
@@ -60,11 +64,17 @@ def read_newest(stores: Stores) -> TableView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEvidence:
-    """Looks at one table."""
+class StoredRepair:
+    """Looks at one table, and mends it. `refresh` takes the shard snapshot again.
+
+    Each effect raises LostRace for what is not as it was judged.
+    """
 
     stores: Stores
     progress: Progress
+    run_id: str
+    refresh: Callable[[], object]
+    backed_up: BackedUp | None = None
 
     def look(self) -> Evidence:
         """One look: the checks of `verify`, and the facts behind them."""
@@ -77,21 +87,24 @@ class StoredEvidence:
         checks = make_checks(list_checks(facts), self.progress)
         history, version_faults = self._read_history(facts)
         hints, shards = self._read_shards(facts)
-        return self._add_files(
-            Evidence(
-                view=view,
-                checks=tuple(checks),
-                shards=tuple(shards),
-                hints=tuple(hints),
-                generations=tuple(facts.generation_facts),
-                file_faults=(*facts.base_faults, *facts.cut_faults),
-                version_faults=tuple(version_faults),
-                record_faults=(*facts.record_faults, *facts.checkpoints[1]),
-                committed=frozenset(self._list_commits()),
-                history=tuple(history),
-                rewound=frozenset(facts.find_rewound(history)),
-                now_nanos=stores.clock.now_nanos(),
-            )
+        records = (*facts.record_faults, *facts.checkpoints[1])
+        wrong: list[FileFault | Hint] = [*records]
+        wrong += (hint for hint in hints if hint.problem is not None)
+        return Evidence(
+            view=view,
+            checks=tuple(checks),
+            shards=tuple(shards),
+            hints=tuple(hints),
+            generations=tuple(facts.generation_facts),
+            file_faults=(*facts.base_faults, *facts.cut_faults),
+            version_faults=tuple(version_faults),
+            record_faults=records,
+            committed=frozenset(self._list_commits()),
+            history=tuple(history),
+            rewound=frozenset(facts.find_rewound(history)),
+            digests=dict(self._digest(found.path for found in wrong)),
+            times={f.path: f.modified_at_nanos for f in stores.objects.list(layout.LEASE)},
+            now_nanos=stores.clock.now_nanos(),
         )
 
     def _look_at_versions(self) -> Evidence:
@@ -103,20 +116,15 @@ class StoredEvidence:
         history, faults = self._read_versions(layout.DETACHED_BIT)
         if not faults:
             self.stores.views.table()
-        found = Evidence(view=view, checks=(), history=tuple(history), version_faults=tuple(faults))
-        return self._add_files(found)
+        return Evidence(view=view, history=tuple(history), version_faults=tuple(faults))
 
     def _read_history(self, facts: StoredFacts) -> tuple[list[VersionManifest], list[FileFault]]:
         """The retained versions that can be read, and what is wrong with the others."""
-        faults: list[FileFault] = []
         try:
-            found = facts.history
+            found, faults = facts.history, list[FileFault]()
         except Corruption:
             found, faults = self._read_versions(facts.view.version)
-        for fault in facts.newest_faults:
-            version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2])
-            faults.append(replace(fault, name=str(version or 0)))
-        return found, faults
+        return found, [*faults, *facts.newest_faults]
 
     def _read_versions(self, last: int) -> tuple[list[VersionManifest], list[FileFault]]:
         found: list[VersionManifest] = []
@@ -131,7 +139,7 @@ class StoredEvidence:
                 paths = [f"{layout.VERSIONS}/{name}" for name in names]
                 path = next((p for p in paths if self.stores.objects.exists(p)), paths[0])
                 text = error.text.removeprefix(f"{self.stores.uri}: {path}: ")
-                faults.append(FileFault(path=path, problem=text, name=str(version)))
+                faults.append(FileFault(path=path, problem=text))
         return found, faults
 
     def _list_commits(self) -> Iterator[int]:
@@ -161,7 +169,7 @@ class StoredEvidence:
                 merged=view.mem_wal.merged.get(shard_id, 0),
                 error=errors.get(shard_id),
                 newer=newer.get(shard_id, ()),
-                manifests=self._read_manifests(shard_id),
+                **self._read_manifests(shard_id),
                 hint=hinted.get(shard_id),
                 named_version=named.get(shard_id, 0),
                 entries=facts.read_wal(shard_id).entries,
@@ -171,15 +179,14 @@ class StoredEvidence:
                     if layout.parse_generation_folder(name) is not None
                 ),
             )
-            if shard_id in without and (readable := shard.manifests.readable):
+            if shard_id in without and (base := shard.base) is not None:
                 # Whether a clone's progress hides it is not asked here: that is no damage.
-                base, wal = readable[max(readable)], facts.read_wal(shard_id)
-                more = find_newer(base, 0, shard.hint, shard.named_version, wal)
-                shard = replace(shard, newer=more)
+                told = (shard.hint, shard.named_version, facts.read_wal(shard_id))
+                shard = replace(shard, newer=find_newer(base, 0, *told))
             found.append(shard)
         return hints, found
 
-    def _read_manifests(self, shard_id: ShardId) -> StoredManifests:
+    def _read_manifests(self, shard_id: ShardId) -> dict[str, Any]:
         stored = self.stores.shard_manifests
         files = dict(stored.list_files(shard_id))
         versions = [v for v, f in files.items() if f.size_bytes != layout.STOPPER_BYTES]
@@ -187,38 +194,17 @@ class StoredEvidence:
         damaged: dict[int, str] = {}
         for version in sorted(versions, reverse=True)[:_MANIFESTS_MAX]:
             try:
-                readable[version] = stored.read(shard_id, version)
-            except Missing:
-                continue
+                with suppress(Missing):
+                    readable[version] = stored.read(shard_id, version)
             except Corruption as error:
                 damaged[version] = error.text
         times = {version: file.modified_at_nanos for version, file in files.items()}
-        return StoredManifests(readable=readable, damaged=damaged, times=times)
+        return {"readable": readable, "damaged": damaged, "times": times}
 
-    def _add_files(self, found: Evidence) -> Evidence:
-        """Add digests and times of the files that something is wrong with."""
-        paths = [fault.path for fault in found.record_faults]
-        paths += [hint.path for hint in found.hints if hint.problem is not None]
-        digests: dict[str, str] = {}
+    def _digest(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         for path in paths:
             with suppress(Missing):
-                digests[path] = digest_object(self.stores.objects, path).sha256.hex()
-        claims = self.stores.objects.list(layout.LEASE) if digests else ()
-        times = {file.path: file.modified_at_nanos for file in claims}
-        return replace(found, digests=digests, times=times)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredRepair:
-    """What a repair does to a table. Each raises LostRace for what is not as it was judged.
-
-    `refresh` takes the shard snapshot again.
-    """
-
-    stores: Stores
-    run_id: str
-    refresh: Callable[[], None]
-    backed_up: BackedUp | None = None
+                yield path, digest_object(self.stores.objects, path).sha256.hex()
 
     def quarantine(self, path: str, digest: str) -> None:
         """Copy an object with that digest to where a repair keeps what it replaces."""
@@ -246,29 +232,24 @@ class StoredRepair:
                 with suppress(MemWalError):
                     self.stores.objects.put(hint, layout.encode_version_hint(manifest.version))
             case PutStopper():
-                path = layout.shard_manifest_path(effect.shard_id, effect.version)
-                self._create(path, layout.encode_stopper(effect.at_nanos))
+                self._create(effect.path, layout.encode_stopper(effect.at_nanos))
             case Flush():
-                flush = LanceShardWriters(self.stores.tables).claim(
-                    effect.shard_id,
-                    memtable_rows_max=effect.memtable_rows_max,
-                    memtable_batches_max=effect.memtable_batches_max,
-                )
-                flush()
-            case ReleaseClaim():
-                self.stores.objects.put(effect.path, self._make_released(effect.token))
-            case Replace(data=None):
-                for _, why in self.stores.objects.delete([effect.path]).failed:
-                    text = f"{self.stores.uri}: {effect.path} can't be moved away: {why}"
-                    raise StoreUnavailable(text)
-            case Replace(data=data) if data is not None:
-                self.stores.objects.put(effect.path, data)
+                LanceShardWriters(self.stores.tables).claim(effect.shard_id, **effect.memtable)()
+            case Replace(path=path, by=bytes() as data):
+                self.stores.objects.put(path, data)
+            case Replace(path=path, by=None):
+                if (token := layout.parse_lease_claim(path)) is not None:
+                    claim = self.stores.leases.make(token, "repair", reason=_UNREAD)
+                    self.stores.objects.put(path, encode_claim(claim))
+                    return
+                for _, why in self.stores.objects.delete([path]).failed:
+                    raise StoreUnavailable(f"{self.stores.uri}: {path} can't be moved away: {why}")
+            case Replace(by=BackupObject() as wanted) if self.backed_up is not None:
+                self.backed_up.fetch(wanted, is_there=effect.digest is not None)
             case RaiseProgress():
                 self._raise_progress(effect.version, effect.merged)
             case TakeSnapshot():
                 self.refresh()
-            case Fetch() if self.backed_up is not None:
-                self.backed_up.fetch(effect)
 
     def _create(self, path: str, data: bytes) -> None:
         objects = self.stores.objects
@@ -277,21 +258,6 @@ class StoredRepair:
         except (AlreadyExists, StoreUnavailable):
             if objects.get(path, DOCUMENT_BYTES_MAX) != data:
                 raise LostRace(f"{objects.uri}: {path} was written by someone else") from None
-
-    def _make_released(self, token: int) -> bytes:
-        now = self.stores.clock.now_nanos()
-        claim = LeaseClaim(
-            token=token,
-            claim_id=self.stores.clock.new_id(),
-            holder=this_holder(),
-            job="repair",
-            acquired_at_nanos=now,
-            expires_at_nanos=now,
-            released=True,
-            reason="the claim of this number could not be read; it is in quarantine",
-            run_id=self.run_id,
-        )
-        return encode_claim(claim)
 
     def _raise_progress(self, version: int, merged: Mapping[ShardId, int]) -> None:
         """A commit that landed in between shows as a version too many; if it had progress of its

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.rescue.plan import (
-    RescueAction,
+    RESCUE,
     RescueEvidence,
-    RescueShardReport,
     ShardRescue,
     plan_rescue,
-    report_shard,
     still_unflushed,
 )
 from memwal.jobs.rescue.request import RescueRequest
@@ -50,11 +48,10 @@ class ShardRescuer:
         Raises Corruption, StoreUnavailable.
         """
         found = self.wal.read(shard_id)
-        if found is None:
-            return None
-        return plan_rescue(found, self.request, self.clock.now_nanos())
+        now = self.clock.now_nanos()
+        return None if found is None else plan_rescue(found, self.request, now)
 
-    def run(self, shard_id: ShardId) -> RescueShardReport | None:
+    def run(self, shard_id: ShardId) -> ShardRescue | None:
         """Rescue the shard if it is still abandoned; None for one without a manifest.
 
         Errors of the shard are in the report. Raises LeaseHeld when `before_claim` does.
@@ -63,23 +60,23 @@ class ShardRescuer:
         if found is None:
             return None
         plan = plan_rescue(found, self.request, self.clock.now_nanos())
-        if plan.action is not RescueAction.RESCUE or plan.mark is None:
-            return _leave_alone(plan, found)
+        if plan.action != RESCUE:
+            return plan.end(found.manifest, found.manifest)
         self.steps("mark")
         now = self.wal.mark(shard_id, plan.mark)
         # Judged again by the store's time, which the mark's file tells: this host's may be wrong.
         plan = plan_rescue(found, self.request, now)
-        if plan.action is not RescueAction.RESCUE:
+        if plan.action != RESCUE:
             self.wal.unmark(shard_id)
-            return _leave_alone(plan, found)
+            return plan.end(found.manifest, found.manifest)
         self.before_claim()
         try:
-            self._drop_torn(plan)
+            self._drop_torn(shard_id, plan)
         except MemWalError as error:
-            return _leave_alone(plan, found, error)
-        return self._claim(plan, found)
+            return plan.end(found.manifest, found.manifest, error)
+        return self._claim(shard_id, plan, found)
 
-    def _drop_torn(self, plan: ShardRescue) -> None:
+    def _drop_torn(self, shard_id: ShardId, plan: ShardRescue) -> None:
         """Drop torn entries, newest first.
 
         If it is interrupted, the remaining ones are still at the end of the WAL.
@@ -88,57 +85,30 @@ class ShardRescuer:
             self.intend(plan)
         for entry in plan.torn:
             self.steps("keep")
-            self.wal.keep_torn(plan.shard_id, entry)
+            self.wal.keep_torn(shard_id, entry)
             self.steps("drop")
-            self.wal.drop_torn(plan.shard_id, entry.position, plan.sentinel_epoch)
+            self.wal.drop_torn(shard_id, entry.position, plan.sentinel_epoch)
 
-    def _claim(self, plan: ShardRescue, found: RescueEvidence) -> RescueShardReport:
-        before = found.manifest
+    def _claim(self, shard_id: ShardId, plan: ShardRescue, found: RescueEvidence) -> ShardRescue:
         error: MemWalError | None = None
         try:
             self.steps("claim")
-            flush = self.writers.claim(
-                plan.shard_id,
-                memtable_rows_max=plan.memtable_rows_max,
-                memtable_batches_max=plan.memtable_batches_max,
-            )
+            flush = self.writers.claim(shard_id, **plan.memtable)
             self.steps("flush")
             flush()
             self.steps("flushed")
         except MemWalError as caught:
             error = caught
-        after = self.wal.read(plan.shard_id)
+        after = self.wal.read(shard_id)
         if after is None:
-            raise StoreUnavailable(f"shard {plan.shard_id}: its manifests are gone")
+            raise StoreUnavailable(f"shard {shard_id}: its manifests are gone")
         left = still_unflushed(after.manifest, found.entries)
         if left and error is None:
             error = StoreUnavailable(
-                f"shard {plan.shard_id}: {left} entries are in no generation after the flush"
+                f"shard {shard_id}: {left} entries are in no generation after the flush"
             )
         if not left:
             # Even if an error came after the commit, or another writer flushed the same rows.
             error = None
-            self.wal.unmark(plan.shard_id)
-        return report_shard(
-            plan.shard_id,
-            plan,
-            error,
-            generations=tuple(
-                sorted(
-                    g.generation
-                    for g in after.manifest.flushed_generations
-                    if g.generation >= before.current_generation
-                )
-            ),
-            writer_epoch_before=before.writer_epoch,
-            writer_epoch_after=after.manifest.writer_epoch,
-        )
-
-
-def _leave_alone(
-    plan: ShardRescue, found: RescueEvidence, error: MemWalError | None = None
-) -> RescueShardReport:
-    epoch = found.manifest.writer_epoch
-    return report_shard(
-        plan.shard_id, plan, error, writer_epoch_before=epoch, writer_epoch_after=epoch
-    )
+            self.wal.unmark(shard_id)
+        return plan.end(found.manifest, after.manifest, error)

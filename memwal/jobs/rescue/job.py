@@ -13,23 +13,20 @@ from memwal.errors import MemWalError, Refused
 from memwal.grid import Column, build_table, format_generations, numbers, style_outcome, words
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import (
-    RescueAction,
-    RescueShardReport,
+    RESCUE,
     RescueTableReport,
     ShardRescue,
-    _format_epoch,
     choose_shards,
+    format_epoch,
     list_torn,
+    refuse_shard,
     report_rescue,
 )
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import (
-    JobReport,
-    TableReport,
-)
+from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
@@ -69,28 +66,26 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             clock=stores.clock,
             request=options.request,
             before_claim=table.before_commit,
-            intend=lambda plan: table.intend(
-                [*list_torn(plan.shard_id, (entry.position for entry in plan.torn))]
-            ),
+            intend=lambda plan: table.intend([*list_torn(plan)]),
             steps=steps,
         )
         plans = _plan(rescuer, view, choose_shards(view, options.request.shards))
-        due = [
-            plan
-            for plan in plans.values()
-            if isinstance(plan, ShardRescue) and plan.action is RescueAction.RESCUE
-        ]
-        results: dict[ShardId, RescueShardReport] = {}
+        due = [shard for shard, plan in plans.items() if plan.action == RESCUE]
         if due and not options.dry_run:
-            if not options.confirm(table.resolved.name, due):
+            if not options.confirm(table.resolved.name, [plans[shard] for shard in due]):
                 raise Refused("MW-R01", f"{stores.uri}: not confirmed; nothing was claimed")
             table.take_lease("rescue", options)
-            results = _run(rescuer, due, progress)
-        return report_rescue(table.resolved.name, view, plans, results)
+            progress.start("shards", len(due))
+            for done, shard in enumerate(due, start=1):
+                entries, rows = plans[shard].entries, count_of(plans[shard].rows, "row")
+                progress.say(f"shard {shard}: {entries} entries, {rows}")
+                plans[shard] = rescuer.run(shard) or plans[shard]
+                progress.done(done)
+        return report_rescue(table.resolved.name, view, [*plans.values()])
 
     def is_recorded(table: OpenTable, report: TableReport) -> bool:
-        claimed = isinstance(report, RescueTableReport) and report.has_claimed
-        return table.lease is not None or claimed
+        shards = report.shards if isinstance(report, RescueTableReport) else ()
+        return table.lease is not None or any(shard.has_claimed for shard in shards)
 
     runner = JobRunner(name="rescue", engine=lambda fanout: None, is_recorded=is_recorded)
     return runner.run_each(options, rescue, progress)
@@ -98,46 +93,32 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
 
 def _plan(
     rescuer: ShardRescuer, view: TableView, shards: Sequence[ShardId]
-) -> dict[ShardId, ShardRescue | MemWalError]:
-    """The plan for each shard, or the error; shards without a manifest are left out."""
+) -> dict[ShardId, ShardRescue]:
+    """The plan for each shard that has a manifest, and for all that can't be read."""
+    broken = {ShardId(b.shard_id): b.error for b in view.broken}
 
-    broken = {b.shard_id: b.error for b in view.broken if isinstance(b.error, MemWalError)}
-
-    def plan(shard: ShardId) -> ShardRescue | MemWalError | None:
+    def plan(shard: ShardId) -> ShardRescue | None:
         if shard in broken:
-            return broken[shard]
+            return refuse_shard(shard, broken[shard])
         try:
             return rescuer.plan(shard)
         except MemWalError as error:
-            return error
+            return refuse_shard(shard, error)
 
-    plans = zip(shards, side_by_side(plan, shards, _READERS_MAX), strict=True)
+    every = list(dict.fromkeys((*shards, *broken)))
+    plans = zip(every, side_by_side(plan, every, _READERS_MAX), strict=True)
     return {shard: found for shard, found in plans if found is not None}
-
-
-def _run(
-    rescuer: ShardRescuer, due: Sequence[ShardRescue], progress: Progress
-) -> dict[ShardId, RescueShardReport]:
-    progress.start("shards", len(due))
-    results: dict[ShardId, RescueShardReport] = {}
-    for done, plan in enumerate(due, start=1):
-        progress.say(f"shard {plan.shard_id}: {plan.entries} entries, {count_of(plan.rows, 'row')}")
-        result = rescuer.run(plan.shard_id)
-        if result is not None:
-            results[plan.shard_id] = result
-        progress.done(done)
-    return results
 
 
 # ---- what people see
 
 
-SHARDS: tuple[Column[RescueShardReport], ...] = (
+SHARDS: tuple[Column[ShardRescue], ...] = (
     words("shard", lambda shard: shard.shard_id),
     words("outcome", lambda shard: style_outcome(shard.outcome)),
     numbers("WAL rows", lambda shard: shard.rows),
     numbers("silent for", lambda shard: format_age(shard.idle_seconds)),
-    numbers("epoch", lambda shard: _format_epoch(shard)),
+    numbers("epoch", format_epoch),
     numbers("generations", lambda shard: format_generations(shard.generations)),
 )
 

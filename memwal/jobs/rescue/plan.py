@@ -23,15 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, ClassVar
+
+from pydantic import Field
 
 from memwal.errors import Corruption, MemWalError, Refused, Unsupported
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
 from memwal.format.unknown import check_manifest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
+from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile, TableView
 from memwal.report import (
     DONE,
     NOTHING_TO_DO,
@@ -51,12 +52,8 @@ _MEMTABLE_BATCHES_MIN = 8_000
 _SPARE = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredShardFile:
-    """A file below the shard's folder, by its path from there."""
-
-    path: str
-    modified_at_nanos: int
+RESCUE, NOTHING, REFUSE = "rescue", "nothing", "refuse"
+"""What is to be done with a shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +62,10 @@ class SignOfLife:
 
     what: str
     at_nanos: int
+
+    def count_seconds(self, now_nanos: int) -> float:
+        """How long ago it was; 0 for a time that is yet to come."""
+        return max(0.0, (now_nanos - self.at_nanos) / 1e9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,47 +83,71 @@ class RescueEvidence:
     """One shard, read for a rescue.
 
     `entries` has all WAL entries above the manifest's replay position, and all above the mark's
-    highest position. `unfit` are entries, by position, whose columns are not the table's.
+    highest position; `files` all below the shard's folder. `unfit` are entries, by position, whose
+    columns are not the table's.
     """
 
     manifest: ShardManifest
     entries: tuple[WalEntry, ...]
-    files: tuple[StoredShardFile, ...]
+    files: tuple[StoredFile, ...]
     mark: RescueMark | None = None
     unfit: Mapping[int, MemWalError] = field(default_factory=dict)
 
 
-class RescueAction(Enum):
-    """What to do with a shard."""
+class ShardRescue(Part):
+    """One shard: what is to be done with it, and what came of that.
 
-    RESCUE = "rescue"
-    NOTHING = "nothing"
-    REFUSE = "refuse"
+    `action` is rescue, nothing or refuse; of a dry run, what would be done.
+    `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
+    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are by then,
+    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by
+    one for each claim.
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardRescue:
-    """The plan for one shard. `error` says why it is refused; `mark` is made before the claim.
-
-    `torn` are the entries that are dropped before the claim, newest first; sentinels of
-    `sentinel_epoch` take their positions. `memtable_rows_max` and `memtable_batches_max` are what a
-    writer needs to replay it.
+    The document leaves the rest out. `mark` is made before the claim. `torn` are the entries that
+    are dropped before it, newest first; sentinels of `sentinel_epoch` take their positions.
+    `memtable` has the bounds with which a writer can replay the shard.
     """
 
-    shard_id: ShardId
-    action: RescueAction
-    entries: int
-    rows: int
-    size_bytes: int
-    idle_seconds: float | None
-    sign: SignOfLife | None
-    mark: RescueMark | None = None
-    error: MemWalError | None = None
-    warnings: tuple[str, ...] = ()
-    torn: tuple[WalEntry, ...] = ()
-    sentinel_epoch: int = 0
-    memtable_rows_max: int = _MEMTABLE_ROWS_MIN
-    memtable_batches_max: int = _MEMTABLE_BATCHES_MIN
+    shard_id: str
+    action: str
+    entries: int = 0
+    rows: int = 0
+    bytes: int = 0
+    idle_seconds: float | None = None
+    last_sign: str | None = None
+    torn_positions: tuple[int, ...] = ()
+    torn_kept: str | None = None
+    generations: tuple[int, ...] = ()
+    writer_epoch_before: int | None = None
+    writer_epoch_after: int | None = None
+    mark: Any = Field(default=None, exclude=True)
+    warnings: tuple[str, ...] = Field(default=(), exclude=True)
+    torn: tuple[WalEntry, ...] = Field(default=(), exclude=True)
+    sentinel_epoch: int = Field(default=0, exclude=True)
+    memtable: Mapping[str, int] = Field(default_factory=dict, exclude=True)
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether the shard was claimed, be it in vain."""
+        return self.writer_epoch_before != self.writer_epoch_after
+
+    def end(
+        self, before: ShardManifest, after: ShardManifest, error: MemWalError | None = None
+    ) -> ShardRescue:
+        """What came of it, by the shard's manifests before and after, and the error, if any."""
+        new = sorted(g.generation for g in after.flushed_generations)
+        done: dict[str, Any] = {
+            "generations": tuple(g for g in new if g >= before.current_generation),
+            "writer_epoch_before": before.writer_epoch,
+            "writer_epoch_after": after.writer_epoch,
+            "torn_kept": layout.torn_folder(ShardId(self.shard_id)) if self.torn else None,
+        }
+        return self.model_copy(update=done | describe_error(error, self.outcome))
+
+
+def refuse_shard(shard_id: str, error: Exception) -> ShardRescue:
+    """A shard that can't be planned for."""
+    return ShardRescue(shard_id=shard_id, action=REFUSE, **describe_error(error))
 
 
 def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
@@ -142,25 +167,26 @@ def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -
     epoch = _choose_epoch(found, torn)
     decided = replay(manifest, [_drop(e, epoch) if e in torn else e for e in found.entries])
     sign = last_sign(found, request, now_nanos)
-    idle = None if sign is None else max(0.0, (now_nanos - sign.at_nanos) / 1e9)
+    idle = None if sign is None else sign.count_seconds(now_nanos)
     error = _refusal(found, decided, torn, sign, idle, request)
-    action = RescueAction.RESCUE if decided.unflushed or torn else RescueAction.NOTHING
-    rows, batches = size_memtable(manifest, decided.unflushed)
+    torn = torn if error is None else ()
+    action = RESCUE if decided.unflushed or torn else NOTHING
     return ShardRescue(
+        **describe_error(error, DONE if action == RESCUE else NOTHING_TO_DO),
+        cause=error,
         shard_id=manifest.shard_id,
-        action=action if error is None else RescueAction.REFUSE,
+        action=action if error is None else REFUSE,
         entries=len(decided.unflushed),
         rows=decided.rows,
-        size_bytes=decided.size_bytes,
+        bytes=decided.size_bytes,
         idle_seconds=None if idle is None else round(idle, 1),
-        sign=sign,
+        last_sign=None if sign is None else sign.what,
+        torn_positions=tuple(sorted(entry.position for entry in torn)),
         mark=None if sign is None else _mark(found, sign, now_nanos),
-        error=error,
-        warnings=(*decided.warnings, *(_warn_of(e) for e in torn if error is None)),
-        torn=torn if error is None else (),
+        warnings=(*decided.warnings, *map(_warn_of, torn)),
+        torn=torn,
         sentinel_epoch=epoch,
-        memtable_rows_max=rows,
-        memtable_batches_max=batches,
+        memtable=size_memtable(manifest, decided.unflushed),
     )
 
 
@@ -288,7 +314,7 @@ def suspect_writer(
     sign = last_sign(found, request, now_nanos)
     if sign is None or not (claimed or manifest.current_generation <= 1):
         return None
-    idle = max(0.0, (now_nanos - sign.at_nanos) / 1e9)
+    idle = sign.count_seconds(now_nanos)
     if idle >= request.idle_seconds:
         return None
     return (
@@ -321,19 +347,18 @@ def _mark(found: RescueEvidence, sign: SignOfLife, now_nanos: int) -> RescueMark
 
 
 def _name(path: str) -> str:
-    """Name a file for people."""
-    folder, _, name = path.rpartition("/")
-    position = layout.parse_wal_entry_name(name) if folder == "wal" else None
-    if position is not None:
+    """Name a file of the shard for people."""
+    _, path = layout.parse_shard_path(path) or ("", path)
+    folder, _, name = path.partition("/")
+    if folder == "wal" and (position := layout.parse_wal_entry_name(name)) is not None:
         return f"WAL entry {position}"
-    version = layout.parse_shard_manifest_name(name) if folder == "manifest" else None
-    if version is not None:
+    if folder == "manifest" and (version := layout.parse_shard_manifest_name(name)) is not None:
         return f"manifest version {version}"
-    generation = layout.parse_generation_folder(path.partition("/")[0])
+    generation = layout.parse_generation_folder(folder)
     return path if generation is None else f"a file of generation {generation}"
 
 
-def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
+def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> dict[str, int]:
     """The limits of rows and batches with which a writer can replay the entries."""
     rows: dict[int, int] = {}
     batches: dict[int, int] = {}
@@ -342,10 +367,12 @@ def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple
         generation = generation if entry.generation is None else entry.generation
         rows[generation] = rows.get(generation, 0) + (entry.rows or 0)
         batches[generation] = batches.get(generation, 0) + (entry.batches or 0)
-    return (
-        max(_MEMTABLE_ROWS_MIN, _SPARE * max(rows.values(), default=0)),
-        max(_MEMTABLE_BATCHES_MIN, _SPARE * max(batches.values(), default=0)),
-    )
+    return {
+        "memtable_rows_max": max(_MEMTABLE_ROWS_MIN, _SPARE * max(rows.values(), default=0)),
+        "memtable_batches_max": max(
+            _MEMTABLE_BATCHES_MIN, _SPARE * max(batches.values(), default=0)
+        ),
+    }
 
 
 def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int:
@@ -357,48 +384,19 @@ def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int
 # ---- what is reported
 
 
-class RescueShardReport(Part):
-    """One shard. `action` is rescue, nothing or refuse; of a dry run, what would be done.
-
-    `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
-    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are by then,
-    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by
-    one for each claim.
-    """
-
-    shard_id: str
-    action: str
-    entries: int = 0
-    rows: int = 0
-    bytes: int = 0
-    idle_seconds: float | None = None
-    last_sign: str | None = None
-    torn_positions: tuple[int, ...] = ()
-    torn_kept: str | None = None
-    generations: tuple[int, ...] = ()
-    writer_epoch_before: int | None = None
-    writer_epoch_after: int | None = None
-
-
 class RescueTableReport(TableReport):
     """One table of a rescue."""
 
-    shards: tuple[RescueShardReport, ...] = ()
+    shards: tuple[ShardRescue, ...] = ()
     warnings: tuple[str, ...] = ()
 
     SUMMARISED: ClassVar = ("generations", "rows")
 
-    @property
-    def has_claimed(self) -> bool:
-        """Whether a shard was claimed, be it in vain."""
-        return any(s.writer_epoch_before != s.writer_epoch_after for s in self.shards)
-
     def audited(self) -> Iterable[AuditItem]:
         """The shards that were claimed, and the torn entries that were to be replaced."""
         for shard in self.shards:
-            claimed = shard.writer_epoch_before != shard.writer_epoch_after
             numbers = shard.generations
-            if claimed or shard.generations:
+            if shard.has_claimed or numbers:
                 yield AuditItem(
                     action="rescue",
                     kind="shard",
@@ -408,12 +406,11 @@ class RescueTableReport(TableReport):
                     generations=(min(numbers), max(numbers)) if numbers else None,
                     reason=f"{count_of(shard.entries, 'put')} in the WAL, silent for "
                     f"{format_age(shard.idle_seconds)} ({shard.last_sign}); epoch "
-                    f"{_format_epoch(shard)}",
+                    f"{format_epoch(shard)}",
                     done=shard.outcome == DONE,
                 )
             if shard.torn_kept:
-                shard_id, positions = ShardId(shard.shard_id), shard.torn_positions
-                yield from list_torn(shard_id, positions, done=claimed)
+                yield from list_torn(shard, done=shard.has_claimed)
 
     @property
     def generations(self) -> int:
@@ -426,26 +423,9 @@ class RescueTableReport(TableReport):
         return sum(shard.rows for shard in self.shards if shard.generations)
 
 
-def report_rescue(
-    name: str,
-    view: TableView,
-    plans: Mapping[ShardId, ShardRescue | MemWalError],
-    results: Mapping[ShardId, RescueShardReport],
-) -> RescueTableReport:
-    """One table: what came of each planned shard, and those of the view that can't be read."""
-    shards = [results.get(shard) or report_shard(shard, plan) for shard, plan in plans.items()]
-    shards += [
-        report_shard(broken.shard_id, broken.error)
-        for broken in view.broken
-        if isinstance(broken.error, MemWalError) and broken.shard_id not in plans
-    ]
+def report_rescue(name: str, view: TableView, shards: Sequence[ShardRescue]) -> RescueTableReport:
+    """One table of which these shards were looked at."""
     outcome, code = sum_up(shards)
-    warnings = [
-        f"shard {plan.shard_id}: {text}"
-        for plan in plans.values()
-        if isinstance(plan, ShardRescue)
-        for text in plan.warnings
-    ]
     return RescueTableReport(
         table=name,
         outcome=outcome,
@@ -454,38 +434,17 @@ def report_rescue(
         version_before=view.version,
         version_after=view.version,
         shards=tuple(shards),
-        warnings=(*view.warnings, *warnings),
+        warnings=(
+            *view.warnings,
+            *(f"shard {s.shard_id}: {text}" for s in shards for text in s.warnings),
+        ),
     )
 
 
-def report_shard(
-    shard_id: str, plan: ShardRescue | MemWalError, error: MemWalError | None = None, **done: Any
-) -> RescueShardReport:
-    """One shard: its plan, or why there is none; `done` and `error` tell of a rescue that began."""
-    if isinstance(plan, MemWalError):
-        action = RescueAction.REFUSE.value
-        return RescueShardReport(shard_id=shard_id, action=action, **describe_error(plan))
-    does = plan.action is RescueAction.RESCUE
-    return RescueShardReport(
-        **describe_error(error or plan.error, DONE if does else NOTHING_TO_DO),
-        shard_id=shard_id,
-        action=plan.action.value,
-        entries=plan.entries,
-        rows=plan.rows,
-        bytes=plan.size_bytes,
-        idle_seconds=plan.idle_seconds,
-        last_sign=None if plan.sign is None else plan.sign.what,
-        torn_positions=tuple(sorted(entry.position for entry in plan.torn)),
-        torn_kept=layout.torn_folder(ShardId(shard_id)) if plan.torn and done else None,
-        **done,
-    )
-
-
-def list_torn(
-    shard_id: ShardId, positions: Iterable[int], *, done: bool | None = None
-) -> Iterable[AuditItem]:
+def list_torn(shard: ShardRescue, *, done: bool | None = None) -> Iterable[AuditItem]:
     """Torn entries that a rescue replaces, as lines of the audit trail."""
-    for position in positions:
+    shard_id = ShardId(shard.shard_id)
+    for position in shard.torn_positions:
         kept = layout.torn_entry_path(shard_id, position)
         yield AuditItem(
             action="replace",
@@ -497,6 +456,7 @@ def list_torn(
         )
 
 
-def _format_epoch(shard: RescueShardReport) -> str:
+def format_epoch(shard: ShardRescue) -> str:
+    """The epochs before and after, for people."""
     before, after = shard.writer_epoch_before, shard.writer_epoch_after
     return "-" if before is None else f"{before} -> {after}"

@@ -21,7 +21,7 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.format.replay import WalEntry
-from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.manifests import ShardManifests
@@ -68,17 +68,10 @@ class StoredShardWal:
             above = min(above, mark.highest_position)
         listed = [pair for pair in self._wal.list_settled(manifest) if pair[0] > above]
         entries = self._wal.describe(shard_id, listed)
-        folder = layout.shard_folder(shard_id)
         return RescueEvidence(
             manifest=manifest,
             entries=tuple(entries),
-            files=tuple(
-                StoredShardFile(
-                    path=info.path.removeprefix(f"{folder}/"),
-                    modified_at_nanos=info.modified_at_nanos,
-                )
-                for info in self._objects.list(folder)
-            ),
+            files=tuple(self._objects.list(layout.shard_folder(shard_id))),
             mark=mark,
             unfit={e.position: error for e in entries if (error := self._judge(shard_id, e))},
         )

@@ -173,15 +173,11 @@ def _fence(
         plan = rescuer.plan(shard.shard_id)
         if plan is None or (shard.manifest.status is ShardStatus.SEALED and not plan.entries):
             continue
-        if plan.error is not None:
-            raise plan.error
+        if plan.cause is not None:
+            raise plan.cause
         table.before_commit()
         steps("fence")
-        flush = rescuer.writers.claim(
-            shard.shard_id,
-            memtable_rows_max=plan.memtable_rows_max,
-            memtable_batches_max=plan.memtable_batches_max,
-        )
+        flush = rescuer.writers.claim(shard.shard_id, **plan.memtable)
         flush()
         claimed = stores.shard_manifests.latest(shard.shard_id)
         if claimed is not None:

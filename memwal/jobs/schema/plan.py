@@ -17,7 +17,7 @@ from typing import Any
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
-from memwal.jobs.rescue.plan import RescueAction, RescueEvidence, plan_rescue, suspect_writer
+from memwal.jobs.rescue.plan import NOTHING, RescueEvidence, plan_rescue, suspect_writer
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.model import ColumnInfo, ShardId, TableView
@@ -335,7 +335,7 @@ def find_unrest(
     for shard in shards:
         shard_id = shard.manifest.shard_id
         plan = plan_rescue(shard, request, now_nanos)
-        if plan.action is not RescueAction.NOTHING:
+        if plan.action != NOTHING:
             found.append(
                 Unrest(shard_id=shard_id, detail=f"{count_of(plan.rows, 'row')} in its WAL")
             )

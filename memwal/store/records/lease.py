@@ -161,12 +161,11 @@ class StoredLeases:
         """Whether the claim holds the lease now, by this host's clock."""
         return not claim.released and claim.expires_at_nanos > self._clock.now_nanos()
 
-    def _claim(
-        self, current: LeaseClaim | None, job: str, *, reason: str | None = None
-    ) -> LeaseClaim:
+    def make(self, token: int, job: str, *, reason: str | None = None) -> LeaseClaim:
+        """A claim as this run would make it; for a reason, one that is released."""
         now = self._clock.now_nanos()
-        claim = LeaseClaim(
-            token=1 if current is None else current.token + 1,
+        return LeaseClaim(
+            token=token,
             claim_id=self._clock.new_id(),
             holder=self._holder or this_holder(),
             job=job,
@@ -178,6 +177,11 @@ class StoredLeases:
             airflow=task.model_dump() if (task := this_task()) else None,
             length_nanos=self._ttl_nanos,
         )
+
+    def _claim(
+        self, current: LeaseClaim | None, job: str, *, reason: str | None = None
+    ) -> LeaseClaim:
+        claim = self.make(1 if current is None else current.token + 1, job, reason=reason)
         try:
             self._objects.put_if_absent(layout.lease_claim_path(claim.token), encode_claim(claim))
         except (AlreadyExists, StoreUnavailable) as error:

@@ -326,6 +326,11 @@ class StoredViews(StoredLineage):
         self._check_there()
         return self._base_view(version)
 
+    def unready(self) -> TableView:
+        """The latest version, without its shards, whatever a former MemWAL left beside it."""
+        self._check_there()
+        return self._base_view(ready=False)
+
     def at_checkpoint(self, found: Checkpoint) -> TableView:
         """The table at a checkpoint: its version, and the shards as they were, by its record.
 
@@ -431,8 +436,13 @@ class StoredViews(StoredLineage):
         """MemWAL details of one version (see the port)."""
         return self._mem_wal_of(self._manifests.read(version))
 
-    def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
+    def _base_view(
+        self, at: int | None = None, *, sizes: bool = False, ready: bool = True
+    ) -> TableView:
         dataset, manifest = self._open(at)
+        mem_wal = manifest.mem_wal or (
+            self._without_mem_wal(manifest, latest=at is None) if ready else NO_MEM_WAL
+        )
         version = manifest.version
         return TableView(
             uri=self._objects.uri,
@@ -441,7 +451,7 @@ class StoredViews(StoredLineage):
             columns=columns_of(dataset),
             rows=dataset.count_rows(),
             manifest=manifest,
-            mem_wal=manifest.mem_wal or self._without_mem_wal(manifest, latest=at is None),
+            mem_wal=mem_wal,
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=manifest.config.get(STORED_KEY),

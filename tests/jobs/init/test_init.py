@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import memwal
 from memwal.cli.app import app
-from memwal.cli.jobs import parse_expire
-from memwal.config import ResolvedTable, Settings, make_row_policy
+from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, NotATable, Refused, Unsupported, Usage
 from memwal.format import codec, layout
 from memwal.ingest import open_writer
 from memwal.jobs.init.job import InitOptions, run_init
-from memwal.jobs.init.plan import InitRequest, InitTableReport, parse_spec
+from memwal.jobs.init.plan import InitTableReport
+from memwal.jobs.init.request import InitRequest, parse_expire, parse_spec
 from memwal.jobs.runs import run_runs
 from memwal.ports import Steps, no_steps
 from memwal.run.reports import take_report
@@ -64,17 +64,18 @@ def init(
     steps: Steps = no_steps,
     options: dict[str, str] | None = None,
     keys_stay: bool = False,
-    checks_keys: bool = False,
+    check_keys: bool = False,
     expire: str | None = None,
     **more: Any,
 ) -> InitTableReport:
     request = InitRequest(
         primary_key=tuple(key),
         spec=None if spec is None else parse_spec(spec),
-        maintained=None if maintained is None else tuple(maintained),
-        policy=None if policy is None else make_row_policy([policy]),
+        maintain=maintained or (),
+        maintain_none=maintained == (),
+        policy=() if policy is None else (policy,),
         keys_stay=keys_stay,
-        checks_keys=checks_keys,
+        check_keys=check_keys,
         expire=None if expire is None else parse_expire(expire),
     )
     table = ResolvedTable(
@@ -208,7 +209,7 @@ def test_keys_that_the_table_holds_twice(uri: str, indexed: bool) -> None:
         lance.dataset(uri).drop_index("id_idx")
         assert init(uri, dry_run=True).outcome == "done"
     with pytest.raises(Refused, match=r"1 key more than once in the table: id=.* \(MW-T13\)"):
-        init(uri, checks_keys=not indexed)
+        init(uri, check_keys=not indexed)
 
 
 def test_a_spec_outside_the_key_is_made_for_keys_that_stay(uri: str) -> None:

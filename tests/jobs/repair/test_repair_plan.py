@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.jobs.repair.model import (
     Damage,
@@ -16,7 +17,6 @@ from memwal.jobs.repair.model import (
     PutStopper,
     RaiseProgress,
     ShardEvidence,
-    StoredManifests,
 )
 from memwal.jobs.repair.plan import OTHER, find_damage, find_hints, find_manifests, find_progress
 from memwal.jobs.verify.plan import Check, Hint
@@ -86,7 +86,7 @@ def lost_newest(**more: object) -> ShardEvidence:
         merged=0,
         newer=("its hint says 6",),
         hint=6,
-        manifests=StoredManifests(readable={4: base}),
+        readable={4: base},
         entries=(
             entry(1, 1),
             entry(2, 1),
@@ -99,6 +99,10 @@ def lost_newest(**more: object) -> ShardEvidence:
     return replace(found, **more)  # type: ignore[arg-type]
 
 
+def path_of(version: int) -> str:
+    return layout.shard_manifest_path(SHARD, version)
+
+
 def manifest_put(damage: Damage) -> PutManifest:
     (put,) = (effect for effect in damage.effects if isinstance(effect, PutManifest))
     return put
@@ -109,7 +113,7 @@ def test_a_lost_manifest_is_followed_by_one_with_a_higher_epoch() -> None:
     assert (damage.fences, damage.lost) == (True, ())
     *stoppers, put, flush = damage.effects
     assert isinstance(put, PutManifest) and isinstance(flush, Flush)
-    assert stoppers == [PutStopper(shard_id=SHARD, version=v, at_nanos=0) for v in (5, 6)]
+    assert stoppers == [PutStopper(path=path_of(v), at_nanos=0) for v in (5, 6)]
     assert put.manifest.version == 7  # a name that was taken is not used for another manifest
     assert put.manifest.writer_epoch == 5  # each of the two versions that are lost may be a claim
     assert put.manifest.replay_after_wal_entry_position == 3
@@ -122,8 +126,8 @@ def test_a_manifest_goes_above_what_was_recorded(hint: int, named: int, version:
     """A hint that is far off is not what a writer came to: no name is taken for it."""
     (damage,) = find_manifests(make_evidence(lost_newest(hint=hint, named_version=named)))
     assert manifest_put(damage).manifest.version == version
-    taken = [e.version for e in damage.effects if isinstance(e, PutStopper)]
-    assert taken == list(range(5, version))
+    taken = [e.path for e in damage.effects if isinstance(e, PutStopper)]
+    assert taken == [path_of(v) for v in range(5, version)]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_a_shard_is_not_set_back_to_less_than_it_had(
 
 def test_a_shard_whose_manifest_saw_more_of_the_wal_is_not_set_back() -> None:
     base = replace(manifest(4, 1, replay=2), wal_entry_position_last_seen=9)
-    found = lost_newest(manifests=StoredManifests(readable={4: base}))
+    found = lost_newest(readable={4: base})
     (damage,) = find_manifests(make_evidence(found))
     assert damage.effects == () and damage.lost
 
@@ -159,8 +163,8 @@ def test_entries_that_name_no_generation_are_not_shared_out() -> None:
 
 
 def test_no_manifest_that_can_be_read_is_no_base() -> None:
-    manifests = StoredManifests(damaged={3: "torn"})
-    (damage,) = find_manifests(make_evidence(lost_newest(manifests=manifests)))
+    shard = lost_newest(readable={}, damaged={3: "torn"})
+    (damage,) = find_manifests(make_evidence(shard))
     assert damage.effects == () and "generations 0badcafe_gen_1" in damage.lost[0]
 
 
@@ -173,7 +177,7 @@ def test_generations_that_are_merged_are_not_replayed() -> None:
 
 def test_a_sealed_shard_is_not_claimed() -> None:
     base = replace(manifest(4, 1, replay=2), status=ShardStatus.SEALED)
-    shard = lost_newest(manifests=StoredManifests(readable={4: base}))
+    shard = lost_newest(readable={4: base})
     (damage,) = find_manifests(make_evidence(shard))
     put = manifest_put(damage)
     assert damage.effects[-1] == put

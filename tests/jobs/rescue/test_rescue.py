@@ -20,7 +20,6 @@ from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import (
     RescueMark,
-    RescueShardReport,
     RescueTableReport,
     ShardRescue,
     SignOfLife,
@@ -74,7 +73,7 @@ def run(
     return run_rescue(options, Quiet(), steps)
 
 
-def rescued(table: Table, **options: Any) -> tuple[JobReport, RescueShardReport]:
+def rescued(table: Table, **options: Any) -> tuple[JobReport, ShardRescue]:
     """The report, and that of the first shard."""
     report = run(table, **options)
     (of_table,) = report.tables
@@ -522,7 +521,7 @@ def forget(table: Table, *keys: int) -> None:
         del table.effects[table.shards[0]][-1][table.kind.key(key)]
 
 
-def stays_as_it_was(table: Table, **options: Any) -> RescueShardReport:
+def stays_as_it_was(table: Table, **options: Any) -> ShardRescue:
     """What a rescue says that changes nothing."""
     files = {p: p.read_bytes() for p in Path(table.uri).rglob("*") if p.is_file()}
     report, shard = rescued(table, lease=False, **options)

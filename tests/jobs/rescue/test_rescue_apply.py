@@ -10,9 +10,9 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, RescueShardReport, StoredShardFile
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, ShardRescue
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.model import FlushedGeneration, ShardId, ShardManifest
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, StoredFile
 from memwal.testing import ManualClock
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -53,7 +53,7 @@ class FakeShard:
         return RescueEvidence(
             manifest=self.manifest,
             entries=(entry,),
-            files=(StoredShardFile(path="wal/x", modified_at_nanos=written),),
+            files=(StoredFile(path="wal/x", size_bytes=1, modified_at_nanos=written),),
         )
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
@@ -90,7 +90,7 @@ def rescuer(shard: FakeShard) -> ShardRescuer:
     )
 
 
-def rescue(shard: FakeShard) -> RescueShardReport:
+def rescue(shard: FakeShard) -> ShardRescue:
     done = rescuer(shard).run(SHARD)
     assert done is not None
     return done

@@ -11,17 +11,18 @@ from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import (
-    RescueAction,
+    NOTHING,
+    REFUSE,
+    RESCUE,
     RescueEvidence,
     RescueMark,
     ShardRescue,
     SignOfLife,
-    StoredShardFile,
     plan_rescue,
     still_unflushed,
 )
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 SECOND = 10**9
@@ -38,12 +39,13 @@ def sentinel(position: int, epoch: int) -> WalEntry:
     return replace(entry(position, rows=0, epoch=epoch), generation=None, fence_sentinel=True)
 
 
-def wal_file(position: int, age_seconds: float) -> StoredShardFile:
+def wal_file(position: int, age_seconds: float) -> StoredFile:
     return file(f"wal/{layout.bit_reversed(position)}.arrow", age_seconds)
 
 
-def file(path: str, age_seconds: float) -> StoredShardFile:
-    return StoredShardFile(path=path, modified_at_nanos=NOW - int(age_seconds * SECOND))
+def file(path: str, age_seconds: float) -> StoredFile:
+    path, nanos = f"{layout.shard_folder(SHARD)}/{path}", NOW - int(age_seconds * SECOND)
+    return StoredFile(path=path, size_bytes=1, modified_at_nanos=nanos)
 
 
 def evidence(**changes: Any) -> RescueEvidence:
@@ -66,11 +68,12 @@ def with_manifest(**changes: Any) -> ShardManifest:
 
 def test_a_silent_shard_with_unflushed_rows_is_rescued() -> None:
     found = plan(evidence())
-    assert found.action is RescueAction.RESCUE
-    assert (found.entries, found.rows, found.size_bytes, found.idle_seconds) == (2, 4, 2000, 800)
-    assert found.sign == SignOfLife(what="WAL entry 2", at_nanos=NOW - 800 * SECOND)
+    assert found.action == RESCUE
+    assert (found.entries, found.rows, found.bytes, found.idle_seconds) == (2, 4, 2000, 800)
+    sign = SignOfLife(what="WAL entry 2", at_nanos=NOW - 800 * SECOND)
+    assert found.last_sign == sign.what
     assert found.mark == RescueMark(
-        writer_epoch=1, highest_position=2, sign=found.sign, made_at_nanos=NOW
+        writer_epoch=1, highest_position=2, sign=sign, made_at_nanos=NOW
     )
 
 
@@ -84,22 +87,22 @@ def test_a_silent_shard_with_unflushed_rows_is_rescued() -> None:
         (file("wal/else", 599), "wal/else"),
     ],
 )
-def test_any_young_file_is_a_sign_of_life(young: StoredShardFile, what: str) -> None:
+def test_any_young_file_is_a_sign_of_life(young: StoredFile, what: str) -> None:
     found = plan(evidence(files=(wal_file(1, 900), young)))
-    assert found.action is RescueAction.REFUSE
-    assert isinstance(found.error, Refused)
+    assert found.action == REFUSE
+    assert isinstance(found.cause, Refused)
     assert str(found.error).startswith(f"{what} is 599 s old, less than 600 s")
     assert plan(evidence(files=(young,)), RescueRequest(idle_seconds=599)).error is None
 
 
 def test_a_time_in_the_future_is_young() -> None:
     found = plan(evidence(files=(wal_file(2, -50),)))
-    assert (found.action, found.idle_seconds) == (RescueAction.REFUSE, 0)
+    assert (found.action, found.idle_seconds) == (REFUSE, 0)
 
 
 def test_without_any_time_nothing_is_claimed() -> None:
     found = plan(evidence(files=()))
-    assert found.action is RescueAction.REFUSE
+    assert found.action == REFUSE
     assert "nothing tells when it was last written" in str(found.error)
 
 
@@ -115,15 +118,15 @@ def test_without_any_time_nothing_is_claimed() -> None:
 )
 def test_nothing_unflushed_is_nothing_to_do_however_young(changes: dict[str, Any]) -> None:
     found = plan(evidence(files=(wal_file(2, 1),), **changes))
-    assert (found.action, found.error, found.rows) == (RescueAction.NOTHING, None, 0)
+    assert (found.action, found.error, found.rows) == (NOTHING, None, 0)
 
 
 def test_a_sealed_shard_is_refused_unless_there_is_nothing_to_do() -> None:
     sealed = with_manifest(status=ShardStatus.SEALED)
     found = plan(evidence(manifest=sealed))
-    assert isinstance(found.error, Refused)
+    assert isinstance(found.cause, Refused)
     assert "SEALED" in str(found.error)
-    assert plan(evidence(manifest=sealed, entries=())).action is RescueAction.NOTHING
+    assert plan(evidence(manifest=sealed, entries=())).action == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -140,29 +143,29 @@ def test_a_wal_that_can_not_be_replayed_is_not_even_claimed(
 ) -> None:
     """pylance claims first, and fails at the entry or leaves what follows a hole behind."""
     found = plan(evidence(entries=entries))
-    assert found.action is RescueAction.REFUSE
-    assert isinstance(found.error, Corruption)
+    assert found.action == REFUSE
+    assert isinstance(found.cause, Corruption)
     assert text in str(found.error)
 
 
 def test_a_wal_that_unfolds_to_too_much_is_not_claimed_and_is_not_damaged() -> None:
     large = replace(entry(2), problem="unfolds to 1 TB", refused=True)
     found = plan(evidence(entries=(entry(1), large)))
-    assert found.action is RescueAction.REFUSE
-    assert isinstance(found.error, Refused)
+    assert found.action == REFUSE
+    assert isinstance(found.cause, Refused)
     assert "unfolds to 1 TB" in str(found.error)
 
 
 def test_the_writer_is_made_large_enough_for_the_largest_generation() -> None:
     """pylance refuses to replay a generation that is larger than the MemTable it is given."""
     small = plan(evidence())
-    assert (small.memtable_rows_max, small.memtable_batches_max) == (100_000, 8000)
+    assert [*small.memtable.values()] == [100_000, 8000]
     big = tuple(
         replace(entry(p, generation=g, rows=rows), batches=5000)
         for p, g, rows in ((1, 1, 90_000), (2, 1, 90_000), (3, 2, 100_000), (4, 2, 60_000))
     )
     found = plan(evidence(entries=big))
-    assert (found.memtable_rows_max, found.memtable_batches_max) == (360_000, 20_000)
+    assert [*found.memtable.values()] == [360_000, 20_000]
 
 
 # ---- a rescue that was killed
@@ -191,9 +194,9 @@ KILLED: dict[str, dict[str, Any]] = {
 def test_the_traces_of_a_killed_rescue_are_no_signs_of_life(when: str) -> None:
     files = (wal_file(2, 800), wal_file(3, 4), file("manifest/version_hint.json", 4))
     found = plan(evidence(files=files, mark=MARK, **KILLED[when]))
-    assert found.action is RescueAction.RESCUE
-    assert (found.idle_seconds, found.sign) == (800, MARK.sign)
-    assert plan(evidence(files=files, **KILLED[when])).action is RescueAction.REFUSE
+    assert found.action == RESCUE
+    assert (found.idle_seconds, found.last_sign) == (800, MARK.sign.what)
+    assert plan(evidence(files=files, **KILLED[when])).action == REFUSE
 
 
 @pytest.mark.parametrize(
@@ -217,7 +220,7 @@ def test_the_traces_of_a_killed_rescue_are_no_signs_of_life(when: str) -> None:
 )  # fmt: skip
 def test_the_mark_is_not_believed_when_a_writer_may_have_come(changes: dict[str, Any]) -> None:
     found = plan(evidence(**{"files": (wal_file(3, 4),), "mark": MARK, **changes}))
-    assert found.action is RescueAction.REFUSE
+    assert found.action == REFUSE
     assert "4 s old" in str(found.error)
 
 
@@ -246,13 +249,13 @@ def test_a_torn_end_is_dropped_if_that_is_asked_for(
     found = evidence(
         entries=(entry(1), older, TORN, *behind), manifest=with_manifest(writer_epoch=4)
     )
-    assert isinstance(plan(found).error, Corruption)
+    assert isinstance(plan(found).cause, Corruption)
     assert plan(found).torn == ()
     dropped = plan(found, DROP)
     assert (dropped.error, dropped.torn, dropped.entries) == (None, (TORN, older), 1)
     assert dropped.sentinel_epoch == epoch
     alone = plan(evidence(entries=(replace(TORN, position=1),)), DROP)
-    assert (alone.action, len(alone.torn)) == (RescueAction.RESCUE, 1)
+    assert (alone.action, len(alone.torn)) == (RESCUE, 1)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +271,8 @@ def test_a_torn_end_is_dropped_if_that_is_asked_for(
 )
 def test_nothing_else_is_dropped(entries: tuple[WalEntry, ...]) -> None:
     found = plan(evidence(entries=entries), DROP)
-    assert isinstance(found.error, Corruption)
-    assert (found.action, found.torn) == (RescueAction.REFUSE, ())
+    assert isinstance(found.cause, Corruption)
+    assert (found.action, found.torn) == (REFUSE, ())
     assert "Put back what is missing or damaged" in str(found.error)
 
 
@@ -284,10 +287,10 @@ def test_nothing_else_is_dropped(entries: tuple[WalEntry, ...]) -> None:
 )
 def test_a_torn_end_is_dropped_where_a_claim_is_allowed_only(changes: dict[str, Any]) -> None:
     found = plan(evidence(entries=(replace(TORN, position=1),), **changes), DROP)
-    assert isinstance(found.error, Refused)
+    assert isinstance(found.cause, Refused)
     assert found.torn == ()
 
 
 def test_a_torn_entry_that_is_covered_is_nobody_s_worry() -> None:
     covered = with_manifest(replay_after_wal_entry_position=3)
-    assert plan(evidence(entries=(TORN,), manifest=covered), DROP).action is RescueAction.NOTHING
+    assert plan(evidence(entries=(TORN,), manifest=covered), DROP).action == NOTHING
