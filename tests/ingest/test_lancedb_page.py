@@ -45,7 +45,9 @@ def test_the_lines_of_the_page(tmp_path: Path, client: LanceDb) -> None:
     """Programs and commands in their order, at an address of ours, without waiting for days."""
     text = PAGE.read_text().replace("/data", str(tmp_path))
     text = re.sub("--retention [0-9]+d", SHORT, text)
-    found = re.findall(r"```python\n(.*?)```|^    memwal (?!watch)([^\n]*)$", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(
+        r"```python\n(.*?)```|^    memwal (?!watch)([^\n]*)$", text, re.DOTALL | re.MULTILINE
+    )
     programs = [program for program, command in found if program]
     commands = [command for program, command in found if command]
     assert (len(programs), len(commands)) == (6, 6)
