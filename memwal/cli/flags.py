@@ -44,7 +44,7 @@ from memwal.config import (
     resolve_table,
 )
 from memwal.config.names import ListNames
-from memwal.errors import MemWalError, Usage
+from memwal.errors import BadCredentials, MemWalError, StoreUnavailable, Usage
 from memwal.report import JobReport
 from memwal.run.options import choose_run_id
 from memwal.run.process import logs
@@ -215,7 +215,7 @@ class ReadFlags:
         if self.log_format is None and config.defaults.log_format == logs.JSON:
             logs.start()
         found = find_names(
-            names, config, listed or make_lister(config, options), everything=self.everything
+            names, config, listed or _list_what_answers(config, options), everything=self.everything
         )
         resolved = [resolve_table(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
@@ -499,6 +499,21 @@ def make_lister(config: Config, storage_options: Mapping[str, str]) -> ListNames
         return namespaces.list_names(glob)
 
     return list_names
+
+
+def _list_what_answers(config: Config, storage_options: Mapping[str, str]) -> ListNames:
+    """As `make_lister`; a folder that can't be listed is taken for a table, and fails as one."""
+    list_names = make_lister(config, storage_options)
+
+    def list_or_none(glob: Glob) -> list[str]:
+        try:
+            return list_names(glob)
+        except (StoreUnavailable, BadCredentials):
+            if isinstance(glob, Folder):
+                return []
+            raise
+
+    return list_or_none
 
 
 def _drop_repeated(

@@ -86,7 +86,7 @@ class LakeWorld:
         self.shards = [ShardId(f"00000000-0000-4000-8000-00000000000{n}") for n in (1, 2)]
         self.lake.write("append", base, frozenset())
         for name in INDEXES:
-            self.indexes.append(name, 0)
+            self.indexes.append([name], 0)
         for shard in self.shards:
             claim_epoch(self.stores.manifests, shard)
 

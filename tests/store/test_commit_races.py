@@ -272,13 +272,13 @@ def test_an_index_is_credited_with_the_version_that_it_covers(world: World) -> N
     flush(world, 0, {50: 1}, {51: 2})
     merge(world, generations=1)
     assert {name: caught_up(world, name) for name in INDEXES} == dict.fromkeys(INDEXES)
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
     assert caught_up(world, "key_idx") == [1, 0]
     assert caught_up(world, "n_idx") is None
     merge(world)
     assert caught_up(world, "key_idx") == [1, 0]
     assert uncovered(world, "key_idx") == 1
-    world.indexes.append("n_idx", 0)
+    world.indexes.append(["n_idx"], 0)
     assert caught_up(world, "n_idx") == [2, 0]
     assert caught_up(world, "key_idx") == [1, 0]
 
@@ -286,7 +286,7 @@ def test_an_index_is_credited_with_the_version_that_it_covers(world: World) -> N
 def test_recording_credits_every_index_with_full_coverage_and_no_other(world: World) -> None:
     flush(world, 0, {50: 1})
     merge(world)
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
     flush(world, 1, {51: None, 10: None})
     merge(world, 1)
     assert (uncovered(world, "key_idx"), uncovered(world, "n_idx")) == (0, 1)
@@ -298,7 +298,7 @@ def test_recording_credits_every_index_with_full_coverage_and_no_other(world: Wo
 def test_a_merge_that_empties_all_that_an_index_covers_erases_its_entry(world: World) -> None:
     flush(world, 0, {50: 1})
     merge(world)
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
     assert caught_up(world, "key_idx") == [1, 0]
     flush(world, 0, dict.fromkeys([*BASE, 50]), {60: 1})
     merge(world)
@@ -384,7 +384,7 @@ def test_a_merge_that_began_before_a_refresh_lands_on_it(world: World) -> None:
 def test_a_refresh_credits_indexes_as_any_index_commit_does(world: World) -> None:
     flush(world, 0, {50: 1})
     merge(world)
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
     flush(world, 1, {51: None, 10: None})
     merge(world, 1)
     assert caught_up(world, "key_idx") == [1, 0]
@@ -416,7 +416,7 @@ def merged_and_covered(world: World) -> None:
     """Two merges more, and every index up to date."""
     merged_twice(world)
     for name in INDEXES:
-        world.indexes.append(name, 0)
+        world.indexes.append([name], 0)
 
 
 def test_compaction_keeps_rows_and_coverage_and_erases_entries(world: World) -> None:
@@ -443,7 +443,7 @@ def test_fragments_that_differ_in_coverage_stay_apart(world: World) -> None:
 
 
 def append_to_index(world: World) -> None:
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
 
 
 def change_columns(world: World) -> None:
@@ -531,7 +531,7 @@ def test_index_work_and_a_change_of_columns_let_each_other_be(world: World) -> N
     flush(world, 0, {50: 1})
     merge(world)
     before = world.view().version
-    world.indexes.append("key_idx", 0)
+    world.indexes.append(["key_idx"], 0)
     world.alter(before)
     assert uncovered(world, "key_idx") == 0
     assert progress(world) == [1, 0]

@@ -154,7 +154,7 @@ def test_rows_that_are_missing_are_not_kept(table: Table) -> None:
 
 
 def test_it_needs_the_lease(table: Table) -> None:
-    with pytest.raises(Refused, match="without --no-lease"):
+    with pytest.raises(Refused, match="without lease=False"):
         memwal.open_table(table.uri, lease=False).checkpoint("monday")
     table.stores.leases.acquire("merge")
     assert create(table).outcome == "held"

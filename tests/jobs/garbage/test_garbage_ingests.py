@@ -184,6 +184,6 @@ def test_a_plan_of_a_newer_build_is_read_unless_it_means_something_else() -> Non
     there.clock.advance(2 * DAY)
     assert set(there.actions().values()) == {Action.KEEP, Action.DELETE}
     there.objects.put(path, json.dumps({**document, "format": 3}).encode())
-    with pytest.raises(Unsupported, match="by a newer memwal"):
+    with pytest.raises(Unsupported, match="another version of memwal"):
         there.round().read_plan()
     assert set(there.actions().values()) == {Action.KEEP}

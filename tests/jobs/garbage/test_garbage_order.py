@@ -52,7 +52,7 @@ class World(LakeWorld):
                 self.lake.latest.number, {number: 1}, frozenset(), {self.shards[0]: number}
             )
             for name in ("key_idx", "n_idx"):
-                self.indexes.append(name, 0)
+                self.indexes.append([name], 0)
             self._actor.clock.advance(HOUR)
             if number == 1:
                 self.collect()
