@@ -276,6 +276,8 @@ def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
             True,
         ),
         ("Invalid user input: column x not found, /rust/lance/src/dataset/scanner.rs:9:1", False),
+        ("LanceError(Arrow): expected `:` at line 1 column 256", True),
+        ("SQL parser error: Expected: an expression, found: EOF at Line: 1, Column: 4", False),
         ("Task was aborted", True),
         ('External error: task 1153 panicked with message "called `Option::unwrap()`"', True),
         ("LanceError(IO): Generic S3 error: error sending request for url (http://x)", False),
