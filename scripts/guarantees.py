@@ -68,8 +68,7 @@ def _list_holders(held: Mapping[str, list[str]]) -> Iterator[str]:
         file = ROOT / path
         if not file.exists() or (name and f"def {name}(" not in file.read_text()):
             raise ValueError(f"no such test: {test}")
-        words = name.removeprefix("test_").replace("_", " ").replace(" s ", "'s ")
-        yield f"{words} (`{path}`)" if name else f"`{path}`"
+        yield f"`{test}`"
     variants = (MODELS / "variants.toml").read_text()
     for model in held.get("models", ()):
         name, _, variant = model.partition(": ")
