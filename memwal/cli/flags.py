@@ -36,6 +36,7 @@ from memwal.config import (
     check_named,
     find_named_file,
     find_names,
+    is_address,
     is_glob,
     load_config,
     make_settings,
@@ -203,7 +204,8 @@ class ReadFlags:
 
     def table(self, name: str) -> ResolvedTable:
         """Look up the one TABLE of a command. Raises Usage for a glob that matches several."""
-        found = self.tables([name])
+        # Whoever names one table must not get the one that happens to lie below a folder.
+        found = self.tables([name.rstrip("/") or name if is_address(name) else name])
         if len(found) > 1:
             raise Usage(f"{name}: matches {', '.join(t.name for t in found)}: name one")
         return found[0]

@@ -122,6 +122,8 @@ def test_any_address_where_the_configuration_says_so() -> None:
     assert find_configured_tables(asked, ANY) == ["/tmp/x", "orders"]
     with pytest.raises(Usage, match="dash"):
         find_configured_tables(["--master=spark://elsewhere"], ANY)
+    # A run names tables: the slash that means all tables below a folder goes.
+    assert find_configured_tables(["/lake/other/"], ANY) == ["/lake/other"]
 
 
 def test_keys_that_are_not_known_or_have_no_effect() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from memwal.cli.app import app
 from memwal.config import Config, find_names
 from memwal.errors import Usage
 from memwal.store.tables import folders
 from memwal.store.tables.folders import find_tables
 from memwal.testing.objects import MemoryObjects
+from tests.support import builders
 
 
 def make(*paths: str) -> MemoryObjects:
@@ -66,3 +71,10 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_slash_means_the_tables_below(given: str, below: list[str], named: list[str]) -> None:
     assert find_names([given], Config(), lambda glob: below) == named
+
+
+@pytest.mark.integration
+def test_a_command_on_one_table_takes_no_folder(tmp_path: Path) -> None:
+    builders.make_table(tmp_path / "lake" / "a.lance", rows=range(2), shards=1)
+    done = CliRunner().invoke(app, ["read", f"{tmp_path}/lake/"])
+    assert (done.exit_code, "not a Lance table" in done.output) == (2, True)

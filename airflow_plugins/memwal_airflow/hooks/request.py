@@ -93,7 +93,9 @@ def find_configured_tables(tables: Any, config: Config) -> list[str]:
                 f"table {mask(table)}: not in the configuration; name one of its tables, or set "
                 "`any_address = true` in [airflow] to let runs work on any address"
             )
-        found.setdefault(_find_place(known or table, config), known or table)
+        # Without its slash: a run names tables, and no folder of them.
+        named = known or table.rstrip("/") or table
+        found.setdefault(_find_place(named, config), named)
     return sorted(found.values(), key=lambda name: -config.find_priority(name))
 
 

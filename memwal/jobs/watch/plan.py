@@ -269,7 +269,9 @@ def assess(
         unflushed={
             shard: now - max(0.0, (now_nanos - at) / 1e9) for shard, at in (waiting or {}).items()
         },
-        progress=(view.mem_wal.merged, view.mem_wal.index_catchup, indexed_version),
+        progress=(view.mem_wal.merged, view.mem_wal.index_catchup)
+        if view.has_mem_wal
+        else indexed_version,
     )
 
 

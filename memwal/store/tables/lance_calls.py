@@ -44,7 +44,8 @@ class Says(Enum):
     DAMAGED = (
         r"encountered corrupt file|invalid range|failed to decode protobuf|(?<!sql )parser error|"
         r"unable to get record batches|reader producer terminated|in the protobuf field list|"
-        r"invalid seek to a negative|task was aborted|task \d+ panicked|at line \d+ column \d+|"
+        r"invalid seek to a negative|task was aborted|task \d+ panicked|"
+        r"get index statistics .* at line \d+ column \d+|"
         r"/lance-(?:file|encoding)/src/"
     )
     """What is stored can't be right. In words that are used for wrong requests, too, it is told by

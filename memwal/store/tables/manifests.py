@@ -56,7 +56,7 @@ def check_table_folder(objects: Objects) -> None:
         raise NotATable(
             f"{objects.uri}: "
             + (
-                "not a Lance table (a slash at its end means the tables below it)"
+                "not a Lance table (commands on TABLE... take a folder with a slash at its end)"
                 if folders
                 else "no such table"
             )
