@@ -4,13 +4,12 @@ It runs by the clock, and for the tables that an ingest has written to.
 """
 
 from airflow.sdk import dag as make_dag
-from memwal_airflow.assets.events import INGESTED
 from memwal_airflow.forms import build_run_fields, build_run_params
 from memwal_airflow.operators.plan import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import (
     build_dag_fields,
-    build_event_schedule,
+    build_schedule,
     build_task_defaults,
     choose_tables,
     map_job,
@@ -20,7 +19,7 @@ CONFIG = read_dag_config()
 
 
 @make_dag(
-    schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
+    schedule=build_schedule("merge", CONFIG),
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
     params=build_run_params(CONFIG, "merge", "those that are due"),
     **build_dag_fields("merge", CONFIG, __doc__),

@@ -5,7 +5,6 @@ that was acknowledged is lost either way. A dry run, which is what the form begi
 would be claimed; claiming takes no dry run, and `yes`. `memwal_merge` takes it from there.
 """
 
-from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import build_job_dag
 
-dag = build_job_dag("rescue", read_dag_config(), __doc__, schedule=None)
+dag = build_job_dag("rescue", __doc__)

@@ -5,10 +5,6 @@ the invariant; the other tables are checked all the same. Nothing follows such a
 be seen, and to call whoever Airflow calls for a failed task.
 """
 
-from memwal_airflow.settings import read_dag_config
-from memwal_airflow.task_groups import build_cron_schedule, build_job_dag
+from memwal_airflow.task_groups import build_job_dag
 
-CONFIG = read_dag_config()
-SCHEDULE = build_cron_schedule(CONFIG.airflow.verify_schedule)
-
-dag = build_job_dag("verify", CONFIG, __doc__, schedule=SCHEDULE)
+dag = build_job_dag("verify", __doc__)

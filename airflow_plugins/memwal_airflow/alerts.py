@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from memwal.config import AirflowDags
@@ -18,9 +18,8 @@ def build_failure_callbacks(dags: AirflowDags) -> list[Callable[..., Any]]:
 
 
 def _import_function(path: str) -> Callable[..., Any]:
-    module, _, name = path.rpartition(".")
     try:
-        found = getattr(import_module(module), name)
+        found = resolve_name(path)
     except Exception as error:  # a module may raise whatever it likes
         raise _explain(path, f"can't be imported: {error}") from None
     if inspect.iscoroutinefunction(found):

@@ -37,6 +37,7 @@ from memwal_airflow.assets.events import (
     INDEXED,
     INGESTED,
     MERGED,
+    SOURCES,
     add_events,
     build_alias,
     build_asset,
@@ -67,6 +68,8 @@ STEPS = {
     "garbage": COLLECTED,
     "backup": BACKED_UP,
 }
+# Of which step the events start a job's DAG.
+STARTED_BY = {job: step for job, step in SOURCES.items() if job != "compaction"}
 # Jobs that run several others; it is the work of those that is announced.
 CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": BACKFILL_JOBS}
 
@@ -212,15 +215,18 @@ def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, An
     }
 
 
-def build_job_dag(
-    job: str, config: Config, text: str | None, *, schedule: Any, runs_max: int = 1
-) -> DAG:
-    """Build the shipped DAG of a job, with a mapped task for each table that a run is about."""
+def build_job_dag(job: str, text: str | None) -> DAG:
+    """Build the shipped DAG of a job, with a mapped task for each table that a run is about.
+
+    Several runs go on at once where events start them: one that waits for a held lease must not
+    keep the other tables.
+    """
+    config = read_dag_config()
     by_hand = job == "rescue"
     with DAG(
         f"memwal_{name_task(job)}",
-        schedule=schedule,
-        max_active_runs=runs_max,
+        schedule=build_schedule(job, config),
+        max_active_runs=config.airflow.runs_in_flight_max if job in STARTED_BY else 1,
         params=build_run_params(config, job),
         render_template_as_native_obj=by_hand,  # so that a list stays a list
         **build_dag_fields(job, config, text),
@@ -287,28 +293,22 @@ def memwal_ingest_group(
     """
     config = read_dag_config()
     with TaskGroup(group_id or "memwal_ingest") as group:
-        settings = {**build_job_defaults("ingest", config.airflow), **fields}
-        ingest = OPERATORS["ingest"](task_id="ingest", table=table, sources=sources, **settings)
-        ingest >> announce("ingest", INGESTED, config, [table])
+        chain_jobs(table, ["ingest"], config, lambda _: {"sources": sources, **fields})
     return group
 
 
-def build_cron_schedule(text: str) -> CronTriggerTimetable | None:
-    """Build a cron schedule in UTC, whatever Airflow's own zone is; None for an empty text."""
-    return CronTriggerTimetable(text, timezone="UTC") if text else None
+def build_schedule(job: str, config: Config) -> Any:
+    """Build the schedule of a job's DAG: cron in UTC, whatever Airflow's own zone is, and events.
 
-
-def build_event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
-    """Build a schedule on a step's events for any configured table, and on `or_cron` if given.
-
-    None if there is neither.
+    The events are those of any configured table. None if there is neither.
     """
-    assets = [build_asset(step, table) for table in config.tables]
-    clock = build_cron_schedule(or_cron)
-    if not assets:
-        return clock
-    if clock is None:
-        return AssetAny(*assets)
+    cron = getattr(config.airflow, f"{name_task(job)}_schedule", "")
+    if job == "backup" and not any(table.backup for table in config.tables.values()):
+        cron = ""
+    clock = CronTriggerTimetable(cron, timezone="UTC") if cron else None
+    assets = [build_asset(STARTED_BY[job], table) for table in config.tables if job in STARTED_BY]
+    if not assets or clock is None:
+        return AssetAny(*assets) if assets else clock
     return AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*assets))
 
 

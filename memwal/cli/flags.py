@@ -219,7 +219,8 @@ class ReadFlags:
         found = find_names(
             names, config, listed or _list_what_answers(config, options), everything=self.everything
         )
-        resolved = [resolve_table(name, config, options) for name in found]
+        resolve = resolve_table if len(found) == 1 else _resolve_one
+        resolved = [resolve(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
 
     def run_options(
@@ -516,6 +517,17 @@ def _list_what_answers(config: Config, storage_options: Mapping[str, str]) -> Li
             raise
 
     return list_or_none
+
+
+def _resolve_one(name: str, config: Config, options: Mapping[str, str]) -> ResolvedTable:
+    """As `resolve_table`; a table whose settings can't be told fails as one, the others go on."""
+    try:
+        return resolve_table(name, config, options)
+    except Usage as error:
+        masked = mask_address(name)
+        return ResolvedTable(
+            name=masked, uri=masked, settings=Settings(), storage_options={}, problem=str(error)
+        )
 
 
 def _drop_repeated(

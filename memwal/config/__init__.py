@@ -86,7 +86,7 @@ class ResolvedTable(BaseModel):
 
     `backup` is where its backups go, with storage options as `storage_options` has them;
     `backup_problem` why these can't be told. `unknown` is why a name can lead nowhere: it is in no
-    configuration.
+    configuration; `problem` why its settings can't be told.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -100,6 +100,7 @@ class ResolvedTable(BaseModel):
     backup: BackupSettings | None = None
     backup_problem: str | None = None
     unknown: str | None = None
+    problem: str | None = None
 
     @property
     def priority(self) -> int:
@@ -107,7 +108,9 @@ class ResolvedTable(BaseModel):
         return self.settings.priority or PRIORITY
 
     def find_uri(self) -> str:
-        """Where the table is. Raises NotATable for a name that is no folder here either."""
+        """Where the table is. Raises Usage, and NotATable for a name that is no folder either."""
+        if self.problem is not None:
+            raise Usage(self.problem)
         # Unlike Path.exists, it raises for no name, however odd.
         if self.unknown is not None and not os.path.exists(self.uri):  # noqa: PTH110
             raise NotATable(self.unknown)

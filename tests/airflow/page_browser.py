@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from memwal_airflow.page.app import create_app
-from memwal_airflow.page.feed import Clock, Feed, FeedLimits
+from memwal_airflow.page.feed import Feed, FeedLimits
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.airflow import page_samples as samples
@@ -112,8 +111,7 @@ class Running:
         self.doorman = Doorman()
         self.answers = samples.Answers(folder)
         self.started: list[tuple[str, Any]] = []
-        # What is looked at again and is the same stays so to the last digit.
-        clock, runner = Clock(now=lambda: samples.NOW, monotonic=time.monotonic), self.answers
+        clock, runner = samples.StandingClock(), self.answers
         limits = FeedLimits(
             refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds=0.5
         )

@@ -117,7 +117,7 @@ def test_files_land_are_ingested_and_merged(
     ran = Ran(run=example.test())
     assert {name: state for (name, _), state in ran.states.items()} == {
         "memwal_ingest.ingest": "success",
-        "memwal_ingest.announce": "success",
+        "memwal_ingest.announce_ingested": "success",
     }
     assert orders.read() == wanted
     assert [name for name, _ in asset_events(of_tables=True)] == ["orders_landed"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.query import NoAnswer, ask
 from memwal_airflow.page.answers import (
     SHARDS_SHOWN_MAX,
     Look,
-    Unclear,
     add_error,
     add_runs,
     add_status,
@@ -18,7 +19,6 @@ from memwal_airflow.page.answers import (
     find_state,
     iso,
     list_alerts,
-    read_answer,
     show_line,
     show_table,
 )
@@ -104,28 +104,30 @@ def test_a_status_that_can_t_be_understood_is_told() -> None:
     assert find_state(seen) == "unknown"
 
 
+@dataclass
+class Said:
+    """As `Runner`: every command says this."""
+
+    output: Output
+
+    def run(self, *_: Any) -> Output:
+        return self.output
+
+
 @pytest.mark.parametrize(
     ("output", "says"),
     [
         (Output(why="can't start memwal", started=False), "can't start memwal"),
         (
             Output(stdout=b"{", stderr=b"one\ntwo", exit_code=2),
-            r"memwal status \(exit code 2\): two",
+            r"memwal status \(exit code 2\) gave no document: .*two",
         ),
-        (Output(stdout=b'{"job": "runs", "tables": []}', exit_code=0), "not a status report"),
-        (Output(stdout=b'{"job": "status", "tables": 3}', exit_code=0), "not a status report"),
-        (Output(stdout=b"[" * 100_000, exit_code=0), "not a status report"),
+        (Output(stdout=b"[" * 100_000, exit_code=0), "gave no document: it said nothing"),
     ],
 )
 def test_what_is_no_answer_is_told(output: Output, says: str) -> None:
-    with pytest.raises(Unclear, match=says):
-        read_answer(output, "status")
-
-
-def test_an_answer_is_read_by_table() -> None:
-    document = {"job": "runs", "tables": [{"table": "orders", "runs": []}]}
-    found = read_answer(Output(stdout=json.dumps(document).encode(), exit_code=0), "runs")
-    assert found == {"orders": {"table": "orders", "runs": []}}
+    with pytest.raises(NoAnswer, match=says):
+        ask(Said(output), JobsEnvironment(command="m"), "status", ["orders"], seconds_max=1)  # type: ignore[arg-type]
 
 
 def test_a_line_has_the_numbers_of_status_and_none_of_its_lists() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.page.answers import Look, find_state
-from memwal_airflow.page.feed import Clock, Feed, FeedLimits
+from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.source import read_order
 from memwal_airflow.processes.process import Runner
 
@@ -23,17 +23,16 @@ from tests.airflow.airflow_server import InProcessAirflow
 LIMITS = FeedLimits(refresh_seconds=30, seconds_max=2, batch_tables_max=4)
 
 
-@dataclass
-class ManualClock:
+class ManualClock(samples.StandingClock):
     """Time passes when a test says so."""
 
     passed: float = 0.0
 
-    def clock(self) -> Clock:
-        return Clock(
-            now=lambda: samples.NOW + timedelta(seconds=self.passed),
-            monotonic=lambda: self.passed,
-        )
+    def now_nanos(self) -> int:
+        return super().now_nanos() + round(self.passed * 1e9)
+
+    def monotonic_seconds(self) -> float:
+        return self.passed
 
 
 @dataclass
@@ -46,8 +45,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.answers = samples.Answers(self.folder)
-        clock = self.time.clock()
-        self.feed = Feed(self.answers.order, self.answers, clock, self.limits)  # type: ignore[arg-type]
+        self.feed = Feed(self.answers.order, self.answers, self.time, self.limits)  # type: ignore[arg-type]
 
     def tables(self, *names: str, **uris: str) -> None:
         """What is named; of all but those that hang something is known."""
@@ -116,18 +114,18 @@ def test_good_tables_are_asked_about_together_and_again_only_when_old(world: Wor
 
 def test_a_hanging_table_does_not_hide_the_others(world: World) -> None:
     world.tables("a", "hangs-b", "c")
-    known = world.look()
-    # Any of them may have been to blame for the first: each is asked about alone, at once.
+    world.look()
+    known = world.settle()
+    # Any of them may have been to blame for the first: each is asked about alone.
     assert world.answers.asked() == [("a", "hangs-b", "c"), ("a",), ("hangs-b",), ("c",)]
     assert known["a"].status and known["c"].status
-    assert known["hangs-b"].error == "no answer within 2 s"
-    assert known["hangs-b"].next_try_at == samples.NOW + timedelta(seconds=30)
+    assert known["hangs-b"].error == "memwal status: no answer within 2 s"
     # By the time it is tried again, the good ones are asked about without it.
     world.look(at=31)
     assert sorted(world.answers.asked()[4:]) == [("a", "c"), ("hangs-b",)]
 
 
-def test_unreachable_tables_are_tried_again_apart_and_less_and_less(world: World) -> None:
+def test_unreachable_tables_are_asked_about_apart(world: World) -> None:
     away = ("away-1", "away-2")
     world.tables("a", *away, "b")
     for name in away:
@@ -137,44 +135,25 @@ def test_unreachable_tables_are_tried_again_apart_and_less_and_less(world: World
     assert asked() == [("a", *away, "b")]
     assert asked("runs") == [("a", "b")]
     assert known["a"].status is not None
-    assert known["a"].next_try_at is None
     assert (known["away-1"].unreachable, known["away-1"].error_since) == (True, samples.NOW)
-    assert known["away-1"].next_try_at == samples.NOW + timedelta(seconds=30)
 
     known = world.look(at=31)
     assert sorted(asked()[1:]) == [("a", "b"), away]
     assert known["away-1"].error_since == samples.NOW
-    assert known["away-1"].next_try_at == samples.NOW + timedelta(seconds=31 + 60)
-    world.look(at=62)
-    assert asked()[3:] == [("a", "b")]
 
-    # Whoever asks for a look gets one at all of them, and nobody else waits for it.
     world.answers.put(samples.status("away-2"))
-    world.feed.refresh()
-    known = world.settle()
-    assert sorted(asked()[4:]) == [("a", "b"), away]
-    assert (known["away-2"].error, known["away-2"].next_try_at) == (None, None)
+    known = world.look(at=62)
+    assert sorted(asked()[3:]) == [("a", "b"), away]
+    assert known["away-2"].error is None
     assert known["away-1"].error_since == samples.NOW
     world.look(at=93)
-    assert [sorted(names) for names in asked()[6:]] == [["a", "away-2", "b"]]
-
-
-def test_a_table_that_keeps_failing_is_asked_about_less_and_less(world: World) -> None:
-    world.tables("hangs-a")
-    asked = []
-    for seconds in range(0, 600, 31):
-        world.look(at=seconds)
-        asked.append(len(world.answers.asked()))
-    assert asked[0] == 2
-    assert 4 <= asked[-1] <= 8
-    world.feed.refresh()
-    world.settle()
-    assert len(world.answers.asked()) == asked[-1] + 1
+    assert sorted(map(sorted, asked()[5:])) == [["a", "away-2", "b"], ["away-1"]]
 
 
 def test_hanging_tables_hold_up_no_good_one(world: World) -> None:
     world.tables("hangs-a", "hangs-b", "c")
     world.look()
+    world.settle()
     world.answers.gate.clear()
     world.answers.hanging_at_once.clear()
     world.time.passed = 61
@@ -190,9 +169,12 @@ def test_what_makes_no_sense_hides_no_other_and_no_secret_gets_through(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.tables("garbles", "ok")
-    known = world.look()
+    world.look()
+    known = world.settle()
     assert known["ok"].status is not None
-    assert str(known["garbles"].error).startswith("memwal status (exit code 1): secret hunter2")
+    assert str(known["garbles"].error).startswith(
+        "memwal status (exit code 1) gave no document: secret hunter2"
+    )
     assert "user:pass" not in str(known["garbles"].error)
     # Secrets of the connection, and of the configuration.
     monkeypatch.setenv("LAKE_SECRET", "sesame-sesame")
@@ -210,7 +192,7 @@ def test_runs_that_hang_leave_the_status(world: World) -> None:
     assert known["a"].status is not None
     assert known["late-b"].status is not None
     assert known["late-b"].runs == ()
-    assert known["late-b"].runs_error == "no answer within 2 s"
+    assert known["late-b"].runs_error == "memwal runs: no answer within 2 s"
 
 
 def test_a_table_about_which_nothing_is_said(world: World) -> None:
@@ -226,7 +208,7 @@ def test_the_last_good_data_stay_when_the_command_goes_away(world: World) -> Non
     world.look()
     world.answers.is_there = False
     known = world.look(at=31)["a"]
-    assert str(known.error).startswith("can't start")
+    assert str(known.error).startswith("memwal status: can't start")
     assert known.status is not None
     assert known.status_at == samples.NOW
     assert known.looking is False
@@ -323,7 +305,9 @@ def test_the_command_gets_none_of_airflows_secrets(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgres://secret")
     world.tables("a")
-    argv, environment = world.answers.order().command("status", ["--json"], ["a"])
+    jobs = world.answers.order().jobs
+    assert jobs is not None
+    argv, environment = jobs.memwal("status", ["--json"], ["a"]), jobs.look_variables()
     assert argv[1:] == ["status", "--json", "--config", str(world.answers.config), "--", "a"]
     assert not [name for name in environment if name.startswith("AIRFLOW")]
     assert environment["PATH"] == os.environ["PATH"]
@@ -338,7 +322,7 @@ def test_the_real_command_on_a_real_table(airflow_home: InProcessAirflow) -> Non
         command=str(airflow_home.command), config_file=str(airflow_home.config_file)
     )
     runner = Runner(time.monotonic)
-    feed = Feed(lambda: read_order(lambda: jobs), runner, ManualClock().clock(), FeedLimits())
+    feed = Feed(lambda: read_order(lambda: jobs), runner, ManualClock(), FeedLimits())
     feed.seen()
     wait_for(lambda: not feed.seen().busy)
     found = {look.name: look for look in feed.seen().looks}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from memwal_airflow.page.app import make_clock
 from playwright.sync_api import Browser, Page, expect
 
 from tests.airflow import page_samples as samples
@@ -27,7 +27,7 @@ ROWS = """(rows) => rows.map((row) => {
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(samples, "NOW", make_clock().now())
+    monkeypatch.setattr(samples, "NOW", datetime.now(UTC))
     with Running(tmp_path) as made:
         made.answers.name_tables(*TABLES)
         put = made.answers.put

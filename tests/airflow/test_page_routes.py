@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +12,25 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
-from memwal_airflow.page.app import create_app, read_static_files
-from memwal_airflow.page.feed import Clock, Feed, FeedLimits
+from memwal_airflow import page
+from memwal_airflow.page.access import AirflowAccess
+from memwal_airflow.page.app import create_app
+from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.source import Order
 
 from tests.airflow import page_samples as samples
 from tests.airflow.page_samples import User
 
+STATIC = Path(page.__file__).parent / "static"
+FILES = {file.name: file.read_text() for file in STATIC.iterdir()}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class CookieAccess:
+class CookieAccess(AirflowAccess):
     """The cookie `_token` names the user: outsider may nothing, viewer may look, admin may all."""
+
+    def __init__(self) -> None:
+        pass
 
     async def user(self, request: Request) -> User:
         name = request.cookies.get("_token")
@@ -53,7 +59,7 @@ class Site:
         shards = [samples.shard(n, pending=n) for n in range(6)]
         self.answers.put(samples.status("orders", shards), samples.history(5))
         self.answers.put(samples.status("events"))
-        clock = Clock(now=lambda: samples.NOW, monotonic=time.monotonic)
+        clock = samples.StandingClock()
         self.gate.set()
 
         def order() -> Order:
@@ -80,12 +86,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def paths(app: FastAPI) -> set[str]:
     """Every path of the application that could be asked for, mounted ones too."""
-    found = set()
-    for route in app.routes:
-        path = getattr(route, "path", None)
-        assert path is not None, f"what is {route}?"
-        found.add(path.replace("{name}", "app.js").replace("{path:path}", "x"))
-    return found
+    found = {getattr(route, "path", None) for route in app.routes}
+    assert None not in found
+    return {path or "/" for path in found}
 
 
 def everything(app: FastAPI) -> list[str]:
@@ -98,12 +101,12 @@ def everything(app: FastAPI) -> list[str]:
         "/static/",
         "/static/../app.py",
     ]
-    return sorted({*paths(app), *odd, *(f"/static/{name}" for name in read_static_files())})
+    return sorted({*paths(app), *odd, *(f"/static/{name}" for name in FILES)})
 
 
 def test_the_routes_are_these(site: Site) -> None:
     data = {f"/data/{name}.json" for name in ["tables", "table", "session"]}
-    assert paths(site.app) == {"/", "/static/app.js"} | data
+    assert paths(site.app) == {"/", "/static"} | data
 
 
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("outsider", 403)])
@@ -177,11 +180,11 @@ def test_every_answer_carries_the_security_headers(site: Site) -> None:
 
 def test_the_page_and_its_files(site: Site) -> None:
     client = site.client("viewer")
-    page = client.get("/")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "<script>" not in page.text
-    assert " style=" not in page.text
-    assert "//" not in page.text.replace("<!doctype", "")
+    opened = client.get("/")
+    assert opened.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<script>" not in opened.text
+    assert " style=" not in opened.text
+    assert "//" not in opened.text.replace("<!doctype", "")
     script = client.get("/static/app.js")
     assert script.headers["content-type"].startswith("text/javascript")
     again = client.get("/static/app.js", headers={"if-none-match": script.headers["etag"]})
@@ -192,15 +195,13 @@ def test_the_page_and_its_files(site: Site) -> None:
 
 
 def test_every_file_that_the_page_names_is_shipped() -> None:
-    files = read_static_files()
-    assert {"index.html", "page.css", "app.js", "theme.js", "uplot.min.js"} <= set(files)
-    for name, (content, _) in files.items():
-        text = content.decode()
+    assert {"index.html", "page.css", "app.js", "theme.js", "uplot.min.js"} <= set(FILES)
+    for name, text in FILES.items():
         for part in text.split('"'):
             if part.startswith("./") and part.endswith(".js"):
-                assert part[2:] in files, f"{name} imports {part}"
+                assert part[2:] in FILES, f"{name} imports {part}"
             if part.startswith("static/"):
-                assert part.removeprefix("static/") in files
+                assert part.removeprefix("static/") in FILES
         assert "innerHTML" not in text
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text.replace("https://github.com/leeoniya/uPlot", "")

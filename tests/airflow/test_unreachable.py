@@ -60,11 +60,3 @@ def test_a_plan_is_tried_again_if_no_store_answers(
     lake.stand_in.answer({"tables": lake.tables})
     ran = run_one(airflow_home, MemWalPlanOperator, tables=["away"], retries=1)
     assert ran.tried == ("failed", 2)
-
-
-@pytest.mark.nightly
-def test_what_hangs_is_unreachable(lake: Lake) -> None:
-    names = ("away", "orders")
-    lake.tables["away"] = "hangs"
-    due, looks = lake.plan(*names, seconds_max=2, seconds_per_table_max=2)
-    assert (due, looks) == (["orders"], [("away",), names, ("orders",)])

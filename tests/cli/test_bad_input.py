@@ -658,6 +658,19 @@ def test_a_bad_configuration(table: Path, text: str, says: str) -> None:
     check(table, "--config", config, code=USAGE, says=named, table=table, plain="unknown" in says)
 
 
+def test_a_table_whose_settings_cannot_be_told_fails_alone(table: Path) -> None:
+    file = table.parent / "mine.toml"
+    away = '[tables.away]\nuri = "s3://lake/away"\nstorage_options = { token = "${NOT_SET}" }\n'
+    file.write_text(f'[tables.here]\nuri = "{table}"\n{away}')
+    ran = run("status", "--all", "--json", "--config", file, folder=table.parent)
+    assert ran.code == PARTLY
+    found = {found["table"]: found for found in json.loads(ran.out)["tables"]}
+    assert found["here"]["outcome"] == "done"
+    assert (
+        found["away"]["error"] == "storage option 'token': environment variable NOT_SET is not set"
+    )
+
+
 def test_a_configuration_that_is_not_there(table: Path) -> None:
     missing = str(table.parent / "nothing.toml")
     check(table, "--config", missing, code=USAGE, says=[missing], table=table)

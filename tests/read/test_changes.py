@@ -192,6 +192,15 @@ def test_a_key_that_went_and_came_back_is_an_update(tmp_path: Any) -> None:
     assert (row["_change"], row["n"], row["_before"]["n"]) == ("update", 7, 1001)
 
 
+def test_a_row_that_got_another_key_is_a_delete_and_an_insert(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=[1, 2])
+    since, (name,) = int(table.dataset.version), table.kind.names
+    key = min(key for (key,) in table.base_rows())
+    table.dataset.update({name: f"{name} + 1000"}, where=f"{name} = {key}")
+    found = {(row["_change"], row[name]) for row in changes(table, since)}
+    assert found == {("insert", key + 1000), ("delete", key)}
+
+
 def test_columns_and_the_row_before(tmp_path: Any) -> None:
     table = tracked(tmp_path, rows=[1, 2])
     since = int(table.dataset.version)

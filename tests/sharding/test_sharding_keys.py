@@ -103,11 +103,13 @@ def test_a_shard_without_a_clear_value_is_kept(values: Any, spec_id: int) -> Non
         a_field("identity", 99, name="bucket", result_type="int32"),
         a_field("identity", 2, name="bucket"),
         a_field("identity", 0, name="bucket", result_type="int32"),
+        a_field("identity", 0, name="bucket", result_type="float64"),
     ],
-    ids=["unknown transform", "removed column", "outside the key", "promoted since"],
+    ids=["unknown transform", "removed column", "outside the key", "promoted", "another type"],
 )
 def test_a_field_that_can_not_be_followed_keeps_its_shards(spec: ShardField) -> None:
-    assert left_out([(entry("bucket", 7),)], spec, keys=[(123,)]) == []
+    seven = [(entry("bucket", 7),), (("bucket", (7).to_bytes(8, "little")),)]
+    assert left_out(seven, spec, keys=[(123,)]) == []
 
 
 def test_a_spec_that_rows_can_not_be_routed_by_leaves_nothing_out() -> None:

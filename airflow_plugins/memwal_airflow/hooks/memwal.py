@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +14,9 @@ from memwal.config import Config
 from memwal.errors import Usage
 from memwal.report import DONE, PARTIAL
 from memwal_airflow.hooks.command import JobsEnvironment
-from memwal_airflow.hooks.query import NoAnswer, query
+from memwal_airflow.hooks.query import ask
 from memwal_airflow.hooks.redaction import clean_line, is_secret
+from memwal_airflow.processes.process import Runner
 from memwal_airflow.settings import read_config, read_settings
 
 # Airflow allows a connection test that runs on a worker one minute.
@@ -70,17 +70,20 @@ class MemWalHook(BaseHook):
 
         One that can is enough: the others may have their own problems.
         """
-        troubles: list[str] = []
         try:
             jobs = self.environment()
-            for name in choose_tables(read_config(jobs.config_file), jobs):
-                well, text = asyncio.run(_look(jobs, name))
-                if well:
-                    return True, "; but ".join([text, *troubles])
-                troubles.append(f"{name}: {clean_line(text, jobs.secrets)}")
+            names = choose_tables(read_config(jobs.config_file), jobs)
+            if not names:
+                return False, "no table is configured: see [memwal] config_file"
+            how = ["--consistency", "snapshot"]
+            answer = ask(Runner(), jobs, "status", names, how, seconds_max=_TEST_SECONDS_MAX)
         except Exception as error:
-            troubles.append(str(error))
-        return False, "; ".join(troubles) or "no table is configured: see [memwal] config_file"
+            return False, str(error)
+        tables = answer.tables or [answer.document]
+        well = [t for t in tables if t.get("outcome") in (DONE, PARTIAL)]
+        read = [f"read {t['table']} at version {t.get('version_after')}" for t in well]
+        troubles = [f"{t.get('table')}: {t.get('error')}" for t in tables if t not in well]
+        return bool(well), "; but ".join([*read, *(clean_line(t, jobs.secrets) for t in troubles)])
 
 
 def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
@@ -92,19 +95,6 @@ def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
     if remote and jobs.storage_options:
         return remote[:_TABLES_MAX]
     return list(dict.fromkeys([*remote, *config.tables]))[:_TABLES_MAX]
-
-
-async def _look(jobs: JobsEnvironment, name: str) -> tuple[bool, str]:
-    try:
-        options = ["--consistency", "snapshot"]
-        seconds_max = _TEST_SECONDS_MAX / _TABLES_MAX
-        found = await query(jobs, "status", [name], options, seconds_max=seconds_max)
-    except NoAnswer as error:
-        return False, str(error)
-    table = found.tables[0] if found.tables else found.document
-    if table.get("outcome") in (DONE, PARTIAL):
-        return True, f"read {name} at version {table.get('version_after')}"
-    return False, str(table.get("error"))
 
 
 def read_environment(connection: Connection | None = None) -> JobsEnvironment:

@@ -11,7 +11,7 @@ from memwal.errors import Usage
 from memwal.text import one_line
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.redaction import change_texts, hide_secrets
-from memwal_airflow.processes.process import read_messages, run_apart
+from memwal_airflow.processes.process import Runner, read_messages, run_apart
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 1_000
@@ -32,14 +32,11 @@ class Answer:
 
 
 class NoAnswer(Exception):
-    """The command gave no JSON document, and the text says why; `late` means it ran out of time."""
-
-    def __init__(self, text: str, *, late: bool = False) -> None:
-        super().__init__(text)
-        self.late = late
+    """The command gave no JSON document, and the text says why."""
 
 
-async def query(
+def ask(
+    runner: Runner,
     jobs: JobsEnvironment,
     command: str,
     tables: Sequence[str],
@@ -50,19 +47,32 @@ async def query(
     """Run `memwal COMMAND OPTIONS --json -- TABLES` and return its document.
 
     The exit code does not matter; without a document, NoAnswer is raised. The command's whole
-    process group is gone when this returns or is cancelled.
+    process group is gone when this returns.
     """
     try:
         argv = jobs.memwal(command, [*options, "--json"], tables)
     except Usage as error:
         raise NoAnswer(str(error)) from None
-    how = jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX
-    output = await run_apart(lambda runner: runner.run(argv, *how))
+    output = runner.run(argv, jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX)
     if output.why is not None:
-        raise NoAnswer(f"memwal {command}: {output.why}", late=output.late)
+        raise NoAnswer(f"memwal {command}: {output.why}")
     what = f"memwal {command} (exit code {output.exit_code})"
     stderr = hide_secrets(output.stderr.decode(errors="replace"), jobs.secrets)
     return Answer(document=_read_document(output.stdout, stderr, what), exit_code=output.exit_code)
+
+
+async def query(
+    jobs: JobsEnvironment,
+    command: str,
+    tables: Sequence[str],
+    options: Sequence[str] = (),
+    *,
+    seconds_max: float,
+) -> Answer:
+    """As `ask`, in a thread of its own; the command is gone, too, when this is cancelled."""
+    return await run_apart(
+        lambda runner: ask(runner, jobs, command, tables, options, seconds_max=seconds_max)
+    )
 
 
 def _read_document(out: bytes, err: str, what: str) -> Mapping[str, Any]:

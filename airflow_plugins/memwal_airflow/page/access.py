@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import HTTPException, Request
@@ -50,21 +50,10 @@ _LOGIN = """<!doctype html><html lang="en"><title>MemWAL</title>
 """
 
 
-class Access(Protocol):
-    """How users are recognised, and what they may do. Raises HTTPException 401 or 403."""
-
-    async def user(self, request: Request) -> Any:
-        """The logged-in user of a request."""
-
-    def require_view(self, request: Request, user: Any) -> None:
-        """Check that the user may see the page."""
-
-    def list_dags(self, request: Request, user: Any) -> Sequence[str]:
-        """Return those of the shipped DAGs that the user may start."""
-
-
 class AirflowAccess:
     """Airflow's own users and permissions, whichever auth manager is set up.
+
+    Raises HTTPException 401 for a request without a user, 403 for one without a right.
 
     Viewing needs the right to see plugins, which Airflow's navigation checks too. Starting a DAG is
     left to Airflow's own API, which needs the right to create a run of it.
@@ -105,7 +94,7 @@ class AirflowAccess:
 class Guard:
     """Lets a request through to `app` if it only reads and its user may see the page."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: AirflowAccess) -> None:
         self._app = app
         self._access = access
 

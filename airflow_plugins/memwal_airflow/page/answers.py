@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +12,8 @@ from pydantic import ValidationError
 
 from memwal.errors import MemWalError, find_code
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
-from memwal.trouble import find_entry
+from memwal.trouble import read_entries
 from memwal_airflow.operators.task_runs import build_task_paths
-from memwal_airflow.processes.process import Output, read_messages
 
 Json = dict[str, Any]
 
@@ -36,8 +34,7 @@ class Look:
 
     `status` and `runs` are of the last look that was answered, at `status_at`. `error` is why the
     newest look was not, `error_since` the time of the first in the current row of these;
-    `unreachable`: memwal answered that the table's store does not. It is left alone until
-    `next_try_at`.
+    `unreachable`: memwal answered that the table's store does not.
     """
 
     name: str
@@ -50,28 +47,7 @@ class Look:
     error: str | None = None
     error_since: datetime | None = None
     unreachable: bool = False
-    next_try_at: datetime | None = None
     looking: bool = False
-
-
-class Unclear(Exception):
-    """The answer is not the document that was expected."""
-
-
-def read_answer(output: Output, job: str) -> dict[str, Json]:
-    """Read the tables of an answer, by name. Raises Unclear, which says what came instead."""
-    if output.why is not None:
-        raise Unclear(output.why)
-    try:
-        document = json.loads(output.stdout)
-        found = {str(table["table"]): dict(table) for table in document["tables"]}
-        if document["job"] == job:
-            return found
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    lines = read_messages(output.stderr.decode(errors="replace"))
-    said = lines[-1] if output.exit_code and lines else f"the answer is not a {job} report"
-    raise Unclear(f"memwal {job} (exit code {output.exit_code}): {said}")
 
 
 def add_status(look: Look, table: Mapping[str, Any], now: datetime) -> Look:
@@ -141,8 +117,8 @@ def list_alerts(look: Look) -> list[Json]:
 def find_advice(text: str, table: str) -> str | None:
     """What to do about a message, by its code, with the table's name in the commands."""
     try:
-        return find_entry(find_code(text)).do.replace("TABLE", shlex.quote(table))
-    except MemWalError:  # it has no code, or this installation no page about codes
+        return read_entries()[find_code(text)].do.replace("TABLE", shlex.quote(table))
+    except (KeyError, MemWalError):  # it has no code, or this installation no page about codes
         return None
 
 
@@ -162,7 +138,6 @@ def show_line(look: Look) -> Json:
         "looking": look.looking,
         "problem": look.error,
         "problem_since": iso(look.error_since),
-        "next_try_at": iso(look.next_try_at),
         "last_run": look.runs[0] if look.runs else None,
         "trend": [generations for generations in trend if generations is not None],
     }

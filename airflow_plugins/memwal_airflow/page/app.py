@@ -5,69 +5,60 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
-from datetime import UTC, datetime
-from importlib.resources import files
-from time import monotonic
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.staticfiles import StaticFiles
 
-from memwal_airflow.page.access import USER_KEY, Access, AirflowAccess, Guard
+from memwal.clock import SystemClock
+from memwal_airflow.page.access import USER_KEY, AirflowAccess, Guard
 from memwal_airflow.page.answers import STATES, Json, iso, show_line, show_table
-from memwal_airflow.page.feed import Clock, Feed, FeedLimits, Seen
+from memwal_airflow.page.feed import Feed, FeedLimits, Seen
 from memwal_airflow.page.source import read_airflow_order
 from memwal_airflow.processes.process import Runner
 
-_KINDS = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
 
+class _Static(StaticFiles):
+    """The page's own files, which browsers keep and ask about."""
 
-def make_clock() -> Clock:
-    """The machine's clock."""
-    return Clock(now=lambda: datetime.now(UTC), monotonic=monotonic)
+    def file_response(self, *args: Any, **how: Any) -> Response:
+        response = super().file_response(*args, **how)
+        response.headers["cache-control"] = "private, no-cache"
+        return response
 
 
 def create_airflow_app() -> FastAPI:
     """The application as Airflow mounts it."""
     from memwal_airflow.settings import read_settings
 
-    settings, clock = read_settings(), make_clock()
+    settings, clock = read_settings(), SystemClock()
     limits = FeedLimits(
         refresh_seconds=settings.page_refresh_seconds, seconds_max=settings.page_timeout_seconds
     )
-    feed = Feed(read_airflow_order, Runner(clock.monotonic), clock, limits)
+    feed = Feed(read_airflow_order, Runner(clock.monotonic_seconds), clock, limits)
     atexit.register(feed.close)
     return create_app(feed=feed, access=AirflowAccess())
 
 
-def create_app(*, feed: Feed, access: Access) -> FastAPI:
+def create_app(*, feed: Feed, access: AirflowAccess) -> FastAPI:
     """Build the application, with everything in it behind the guard."""
     app = FastAPI(title="MemWAL", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(GZipMiddleware)
     app.add_middleware(Guard, access=access)
-    found = read_static_files()
+    static = _Static(packages=[("memwal_airflow.page", "static")])
+    app.mount("/static", static)
 
     @app.get("/")
     async def page(request: Request) -> Response:
-        return _answer(request, *found["index.html"], "private, no-cache")
-
-    @app.get("/static/{name}")
-    async def static(request: Request, name: str) -> Response:
-        if name not in found:
-            raise HTTPException(404, "no such file")
-        return _answer(request, *found[name], "private, no-cache")
+        return await static.get_response("index.html", request.scope)
 
     @app.get("/data/tables.json")
     def tables(request: Request, refresh: bool = False) -> Response:
         if refresh:
             feed.refresh()
-        return _answer_json(request, show_overview(feed.seen()))
+        return _answer(request, show_overview(feed.seen()))
 
     @app.get("/data/table.json")
     def table(request: Request, name: str, refresh: bool = False) -> Response:
@@ -76,7 +67,7 @@ def create_app(*, feed: Feed, access: Access) -> FastAPI:
         seen = feed.seen()
         look = next((look for look in seen.looks if look.name == name), None)
         if look is not None:
-            return _answer_json(request, {**show_table(look), "page_problem": seen.problem})
+            return _answer(request, {**show_table(look), "page_problem": seen.problem})
         if seen.planned_at is not None:
             raise HTTPException(404, "no such table in the configuration")
         # The tables are not known yet.
@@ -107,24 +98,12 @@ def show_overview(seen: Seen) -> Json:
     }
 
 
-def read_static_files() -> dict[str, tuple[bytes, str]]:
-    """Read every file of the page, by name: its content and its kind."""
-    found = {}
-    for file in files("memwal_airflow.page").joinpath("static").iterdir():
-        kind = _KINDS.get(file.name.rpartition(".")[2])
-        if kind is not None and file.is_file():
-            found[file.name] = (file.read_bytes(), kind)
-    return found
-
-
-def _answer_json(request: Request, document: Any) -> Response:
-    return _answer(request, json.dumps(document).encode(), "application/json", "no-store")
-
-
-def _answer(request: Request, content: bytes, kind: str, cache: str) -> Response:
-    """Answer with the content, or with 304 if whoever asks has it already."""
-    headers = {"etag": f'"{hashlib.sha256(content).hexdigest()[:24]}"', "cache-control": cache}
+def _answer(request: Request, document: Any) -> Response:
+    """Answer with a document, or with 304 if whoever asks has it already."""
+    content = json.dumps(document).encode()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
+    headers = {"etag": tag, "cache-control": "no-store"}
     # A proxy that compresses may have made it a weak one.
-    if request.headers.get("if-none-match", "").removeprefix("W/") == headers["etag"]:
+    if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=kind, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)

@@ -2,27 +2,26 @@
 
 A request gets what is known and, if that is old, starts another look without waiting for it. There
 are two lanes, each a thread while it has work. One looks at the tables that answered last time,
-many with one command. The other looks at those that did not, less and less often, so that they hold
-up nobody else: together where memwal said that their stores are unreachable, else one by one.
+many with one command. The other looks at those that did not, so that they hold up nobody else:
+together where memwal said that their stores are unreachable, else one by one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 
-from memwal.errors import Usage
+from memwal.clock import SystemClock
+from memwal_airflow.hooks.query import NoAnswer, ask
 from memwal_airflow.hooks.redaction import change_texts
 from memwal_airflow.page.answers import (
     Json,
     Look,
-    Unclear,
     add_error,
     add_runs,
     add_status,
-    read_answer,
 )
 from memwal_airflow.page.source import Missing, Order
 from memwal_airflow.processes.process import Runner
@@ -37,18 +36,8 @@ class FeedLimits:
     tables_max: int = 500
     # As many as one command reads at a time, so that it takes as long as its slowest table.
     batch_tables_max: int = 16
-    stdout_bytes_max: int = 64 << 20
     runs_max: int = 100
     refresh_pause_seconds: float = 5.0
-    backoff_seconds_max: float = 600.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clock:
-    """The time of day (UTC), and seconds that never go back."""
-
-    now: Callable[[], datetime]
-    monotonic: Callable[[], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +56,7 @@ class Feed:
     """Knows the tables as of their last look. Every method returns at once, in any thread."""
 
     def __init__(
-        self, source: Callable[[], Order], runner: Runner, clock: Clock, limits: FeedLimits
+        self, source: Callable[[], Order], runner: Runner, clock: SystemClock, limits: FeedLimits
     ) -> None:
         self._source = source
         self._runner = runner
@@ -76,7 +65,6 @@ class Feed:
         self._lock = threading.Lock()
         self._order = Order()
         self._looks: dict[str, Look] = {}
-        self._failures: dict[str, int] = {}
         self._left_out = 0
         self._planned_at: datetime | None = None
         self._running: set[str] = set()
@@ -100,12 +88,10 @@ class Feed:
     def refresh(self) -> None:
         """Look at all tables, however new the data are; not again right after such a request."""
         with self._lock:
-            now = self._clock.monotonic()
+            now = self._clock.monotonic_seconds()
             if now - self._asked >= self.limits.refresh_pause_seconds:
                 self._asked = now
                 self._begun.clear()
-                for name, look in self._looks.items():
-                    self._looks[name] = replace(look, next_try_at=None)
                 self._start_lanes()
 
     def close(self) -> None:
@@ -114,21 +100,18 @@ class Feed:
             self._closed = True
         self._runner.close()
 
-    def _start_lanes(self) -> None:
-        failing = frozenset(self._failures)
-        self._start("well", lambda: self._look_at_well(failing))
-        self._start_failing()
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_nanos() / 1e9, UTC)
 
-    def _start_failing(self) -> None:
-        now = self._clock.now()
-        looks = (self._looks[name] for name in self._failures)
-        due = [look for look in looks if (look.next_try_at or now) <= now]
-        if due:
-            self._start("failing", lambda: self._look_at_failing(due))
+    def _start_lanes(self) -> None:
+        failing = [look for look in self._looks.values() if look.error is not None]
+        self._start("well", lambda: self._look_at_well({look.name for look in failing}))
+        if failing:
+            self._start("failing", lambda: self._look_at_failing(failing))
 
     def _start(self, lane: str, work: Callable[[], None]) -> None:
         """Start a lane that is not running and has not for a while. The caller holds the lock."""
-        now = self._clock.monotonic()
+        now = self._clock.monotonic_seconds()
         age = now - self._begun.get(lane, float("-inf"))
         if self._closed or lane in self._running or age < self.limits.refresh_seconds:
             return
@@ -148,22 +131,18 @@ class Feed:
             with self._lock:
                 self._running.discard(lane)
 
-    def _look_at_well(self, failing: Collection[str]) -> None:
+    def _look_at_well(self, failing: Set[str]) -> None:
         order = self._source()
         with self._lock:
             self._take_over(order)
             names = [name for name in self._looks if name not in failing]
         for batch in self._split(names):
             self._look_at(batch)
-        with self._lock:
-            if not self._failures.keys().isdisjoint(names):
-                self._begun.pop("failing", None)
-                self._start_failing()
 
-    def _look_at_failing(self, due: Sequence[Look]) -> None:
-        for batch in self._split([look.name for look in due if look.unreachable]):
+    def _look_at_failing(self, failing: Sequence[Look]) -> None:
+        for batch in self._split([look.name for look in failing if look.unreachable]):
             self._look_at(batch)
-        for look in due:
+        for look in failing:
             if not look.unreachable:
                 self._look_at([look.name])
 
@@ -173,7 +152,7 @@ class Feed:
 
     def _take_over(self, order: Order) -> None:
         """Take over which tables there are; if that can't be read, what is known stays."""
-        self._planned_at = self._clock.now()
+        self._planned_at = self._now()
         if order.jobs is None:
             self._order = replace(self._order, problem=order.problem)
             return
@@ -188,30 +167,30 @@ class Feed:
             else Look(name=name, uri=order.tables[name])
             for name, look in known.items()
         }
-        self._failures = {name: n for name, n in self._failures.items() if name in self._looks}
 
     def _look_at(self, names: Sequence[str]) -> None:
         """Ask for the status and the runs of these tables, and store the answers."""
         with self._lock:
-            order, now = self._order, self._clock.now()
+            order, now = self._order, self._now()
         if self._closed:
             return
         self._change(names, lambda look: replace(look, looking=True))
         try:
             found = self._ask(order, "status", [], names)
             missing: Json = {}
-        except Unclear as unclear:
-            found, missing = {}, {name: str(unclear) for name in names}
+        except NoAnswer as error:
+            found, missing = {}, dict.fromkeys(names, str(error))
         there = [name for name in names if name in found and not found[name].get("unreachable")]
         runs: dict[str, Json] = {}
         if there:
             try:
                 runs = self._ask(order, "runs", [f"--limit={self.limits.runs_max}"], there)
-            except Unclear as unclear:
-                text = str(order.redactor.clean(str(unclear)))
+            except NoAnswer as error:
+                text = str(order.redactor.clean(str(error)))
                 runs = {name: {"error": text} for name in there}
 
         def settle(look: Look) -> Look:
+            look = replace(look, looking=False)
             if look.name not in found:
                 text = missing.get(look.name, "memwal said nothing about this table")
                 return add_error(look, str(order.redactor.clean(text)), now)
@@ -219,37 +198,22 @@ class Feed:
             return add_runs(look, runs[look.name]) if look.name in runs else look
 
         self._change(names, settle)
-        self._change(names, lambda look: self._plan_next(replace(look, looking=False), now))
-
-    def _plan_next(self, look: Look, now: datetime) -> Look:
-        """Say when to look at a table next that gave no answer: later each time.
-
-        After a command that failed it is at once, alone: any table of it may have been to blame.
-        """
-        if look.error is None:
-            self._failures.pop(look.name, None)
-            return replace(look, next_try_at=None)
-        failures = self._failures[look.name] = self._failures.get(look.name, 0) + 1
-        tries, limits = failures if look.unreachable else failures - 1, self.limits
-        wait = min(limits.refresh_seconds * 2.0 ** (tries - 1), limits.backoff_seconds_max)
-        return replace(look, next_try_at=now + timedelta(seconds=wait if tries else 0.0))
 
     def _ask(
         self, order: Order, job: str, options: Sequence[str], names: Sequence[str]
     ) -> dict[str, Json]:
-        """Run one command, and return its tables without secrets. Raises Unclear."""
-        try:
-            argv, environment = order.command(job, [*options, "--json"], names)
-        except Usage as error:
-            raise Unclear(str(error)) from None
-        limits = self.limits
-        output = self._runner.run(argv, environment, limits.seconds_max, limits.stdout_bytes_max)
-        found = read_answer(output, job)
+        """Run one command, and return its tables without secrets. Raises NoAnswer."""
+        if order.jobs is None:
+            raise NoAnswer(order.problem or "the tables are not known yet")
+        seconds_max = self.limits.seconds_max
+        answer = ask(self._runner, order.jobs, job, names, options, seconds_max=seconds_max)
 
         def clean(text: str) -> str:
             return str(order.redactor.clean(text))
 
-        return {name: change_texts(table, clean) for name, table in found.items()}
+        if answer.document.get("error") and not answer.tables:
+            raise NoAnswer(f"memwal {job}: {answer.document['error']}")
+        return {str(t.get("table")): change_texts(t, clean) for t in answer.tables}
 
     def _change(self, names: Sequence[str], change: Callable[[Look], Look]) -> None:
         """Change what is known of the tables, those that are still configured."""

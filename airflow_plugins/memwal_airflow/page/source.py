@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from memwal.config import Config, mask_address, resolve_table
@@ -35,14 +35,6 @@ class Order:
     missing: Missing | None = None
     redactor: Redactor = field(default_factory=Redactor)
     jobs: JobsEnvironment | None = field(default=None, repr=False)
-
-    def command(
-        self, name: str, options: Sequence[str], tables: Sequence[str]
-    ) -> tuple[list[str], dict[str, str]]:
-        """The command line and environment of `memwal NAME OPTIONS -- TABLES`. Raises Usage."""
-        if self.jobs is None:
-            raise ValueError("no environment to run memwal in")
-        return self.jobs.memwal(name, options, tables), self.jobs.look_variables()
 
 
 def read_order(environment: Callable[[], JobsEnvironment]) -> Order:

@@ -40,8 +40,7 @@ Say = Callable[[str], object]
 class Output:
     """What a command printed, and how it ended.
 
-    `exit_code` is None if it could not be started or had to be ended; `why` then says why, and
-    `late` whether time ran out.
+    `exit_code` is None if it could not be started or had to be ended; `why` then says why.
     """
 
     stdout: bytes = b""
@@ -49,7 +48,6 @@ class Output:
     exit_code: int | None = None
     why: str | None = None
     started: bool = True
-    late: bool = False
 
 
 class Runner:
@@ -99,13 +97,13 @@ class Runner:
                 why = self._read(process, stdout, stderr, deadline, stdout_bytes_max, say)
             finally:
                 end_group(process, _TERM_GRACE_SECONDS if say is None else JOB_GRACE_SECONDS)
-        late, said = why == _LATE, _LATE if say is None else "had not ended"
+        if why == _LATE:
+            why = f"{_LATE if say is None else 'had not ended'} within {seconds_max:g} s"
         return Output(
             stdout=bytes(stdout),
             stderr=bytes(stderr),
             exit_code=None if why else process.returncode,
-            why=f"{said} within {seconds_max:g} s" if late else why,
-            late=late,
+            why=why,
         )
 
     def _read(

@@ -121,7 +121,7 @@ export function sinceOldest(line) {
 }
 
 function seen(line) {
-  const more = line.looking ? "looking…" : line.next_try_at ? ["next try ", since(line.next_try_at)] : null;
+  const more = line.looking ? "looking…" : null;
   return h("span", { class: "lines" }, line.looked_at ? since(line.looked_at) : "never", line.problem && more && h("span", { class: "second" }, more));
 }
 

@@ -92,7 +92,7 @@ function heading(data, session) {
     h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: lastList() }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
     h("div", { class: "titleline" }, h("h2", {}, data.name), badge(data.state), h("span", { class: "spring" }),
       h("button", { type: "button", class: "button primary", id: "trigger", "data-key": "trigger", disabled: !may, "aria-describedby": may ? null : "why-not", onclick: () => openTrigger(data.name, session.dags) }, "Trigger…")),
-    h("p", { class: "address" }, data.uri, " · seen ", data.looked_at ? since(data.looked_at) : "never", data.next_try_at && [", next try ", since(data.next_try_at)]),
+    h("p", { class: "address" }, data.uri, " · seen ", data.looked_at ? since(data.looked_at) : "never"),
     session && !may && h("p", { class: "muted small", id: "why-not" }, "You may look at this page; starting a job needs the right to trigger its DAG."),
     data.alerts.length > 0 && h("ul", { class: "alerts", "aria-label": "What is wrong" }, data.alerts.map((alert) => h("li", { class: "alert", "data-alert": alert.state },
       badge(alert.state === "warning" ? "attention" : alert.state, alert.state === "warning" ? "Warning" : undefined),
