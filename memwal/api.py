@@ -39,7 +39,7 @@ from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage, unexpected
 from memwal.jobs.audit.report import AuditRequest, AuditTableReport
 from memwal.jobs.backup.plan import BackupTableReport
-from memwal.jobs.backup.request import BackupRequest
+from memwal.jobs.backup.request import BackupRequest, RestoreRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.plan import CompactionTableReport
 from memwal.jobs.erase.report import EraseTableReport
@@ -52,16 +52,16 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairRequest, RepairTableReport
-from memwal.jobs.restore.plan import RestoreRequest, RestoreTableReport
+from memwal.jobs.repair.report import RepairTableReport
+from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.restore.plan import RestoreTableReport
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.snapshot.plan import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
-from memwal.model import Consistency
-from memwal.options import Kind, convert_request, convert_value
+from memwal.options import Consistency, Kind, convert_request, convert_value
 from memwal.read.plan.request import Nearest, Search, parse_consistency
 from memwal.read.request import ChangesAsked, ReadAsked
 from memwal.report import CursorReport

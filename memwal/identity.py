@@ -11,6 +11,19 @@ import sys
 DISTRIBUTION = "lance-memwal"
 
 
+def print_versions() -> None:
+    """Say which memwal this is, and the libraries it would run with; imports none of them."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    print(f"memwal {find_version()} ({DISTRIBUTION})")
+    for library in ("pylance", "pyspark"):
+        try:
+            found = version(library)
+        except PackageNotFoundError:
+            found = "not installed"
+        print(library, found)
+
+
 def find_version() -> str:
     """The package's own version."""
     return str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NewType
+from typing import Any, NewType
 
 # A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`.
 ShardId = NewType("ShardId", str)
 
-# Where a reader takes the shards from: their current manifests, or the shard snapshot.
-Consistency = Literal["latest", "snapshot"]
-
 GRACE_SECONDS = 3600.0  # what nothing needs any more is kept, for readers that are still at it
 FRESHNESS_SECONDS = 60.0  # within which the rows of a table are merged that says nothing of it
-PRIORITY = 5  # of a table that has none, of 1 to 9: the highest comes first
 
 
 class ShardStatus(IntEnum):

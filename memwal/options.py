@@ -45,6 +45,9 @@ from memwal.text import (
 Request = TypeVar("Request")
 Bounds = tuple[float | None, float | None]
 """The least and the most that a number may be; None: no bound."""
+PRIORITY = 5  # of a table that has none, of 1 to 9: the highest comes first
+Consistency = Literal["latest", "snapshot"]
+"""Where a reader takes the shards from: their current manifests, or the shard snapshot."""
 
 
 class Kind(StrEnum):

@@ -220,7 +220,8 @@ def _find_defaults() -> dict[str, Any]:
     from memwal.jobs.index_catchup.plan import CatchupLimits
     from memwal.jobs.merge.plan import MergeLimits
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
-    from memwal.model import FRESHNESS_SECONDS, PRIORITY
+    from memwal.model import FRESHNESS_SECONDS
+    from memwal.options import PRIORITY
     from memwal.run.records import RUNS_KEPT_MAX
     from memwal.store.objects.base import StoreLimits
     from memwal.store.records.lease import TTL_SECONDS

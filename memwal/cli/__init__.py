@@ -6,7 +6,7 @@ import os
 import sys
 
 from memwal.cli import process
-from memwal.identity import find_stranger
+from memwal.identity import find_stranger, print_versions
 
 # What Lance logs it also raises, save for an error about its own MemWAL index at every commit.
 _IS_DEBUG = "--debug" in sys.argv or os.environ.get("MEMWAL_DEBUG")
@@ -21,6 +21,10 @@ def main(arguments: list[str] | None = None) -> None:
     if stranger := find_stranger():
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
+    arguments = _spell_out(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        problem = process.deliver(print_versions)
+        raise SystemExit(problem and f"error: stdout: {problem}")
     process.pause_collecting()
     # Imported late: once the garbage collector is paused, and the package is known to be ours.
     from memwal.run.process import pandas_skip, process_memory
@@ -30,7 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
     process.prepare()
     from memwal.run.process import logs
 
-    arguments = _spell_out(sys.argv[1:] if arguments is None else arguments)
     if logs.find_format(arguments) == logs.JSON:
         logs.start()
     from memwal.cli.commands import make_app

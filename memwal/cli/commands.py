@@ -5,19 +5,17 @@ Most are in `jobs.py`; those with commands below them in `groups.py`, a few in f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from memwal import __version__
-from memwal.cli.console import stdout
 from memwal.cli.flags import JobFlags
-from memwal.identity import DISTRIBUTION
+from memwal.identity import print_versions
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
@@ -32,6 +30,7 @@ _FILES = {
     **dict.fromkeys(("backup", "checkpoint", "erase", "inspect", "lease"), "groups"),
 }
 _OWN_FILE = {"demo", "explain", "read", "schema", "status", "submit", "watch"}
+_COMPLETION = "_MEMWAL_COMPLETE"
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
@@ -132,34 +131,35 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     names = " ".join(SECTIONS.values()).split()
     first = next(iter(arguments), _OTHERS_COMMAND)
     for name in [first] if first in names and first != _OTHERS_COMMAND else names:
-        _add(app, name)
+        _add(app, name, is_listed=first in ("--help", "-h") and _COMPLETION not in os.environ)
     return app
 
 
-def _add(app: typer.Typer, name: str) -> None:
-    """Add the command, or the group of commands, from its file."""
+def _add(app: typer.Typer, name: str, *, is_listed: bool) -> None:
+    """Add the command, or the group of commands, from its file; just its help if it `is_listed`."""
     word = name.replace("-", "_")
     file = word if name in _OWN_FILE else _FILES.get(name, "jobs")
     module = import_module(f"memwal.cli.{file}")
-    if group := getattr(module, f"{word}_app", None):
+    group = getattr(module, f"{word}_app", None)
+    if is_listed:
+        app.command(name, help=group.info.help if group else getattr(module, word).__doc__)(_end)
+        return
+    if group:
         app.add_typer(group, name=name)
         return
     passes_on = {"ignore_unknown_options": True} if name == _OTHERS_COMMAND else None
     app.command(context_settings=passes_on)(getattr(module, word))
 
 
+def _end() -> None:
+    """Stands in for a command that is only listed."""
+
+
 def show_version(asked: bool) -> None:
-    """Which memwal this is, and the libraries it would run with; imports none of them."""
-    if not asked:
-        return
-    stdout().print(f"memwal {__version__} ({DISTRIBUTION})", highlight=False)
-    for library in ("pylance", "pyspark"):
-        try:
-            found = version(library)
-        except PackageNotFoundError:
-            found = "not installed"
-        stdout().print(f"{library} {found}", highlight=False)
-    raise typer.Exit
+    """Show the versions, and end."""
+    if asked:
+        print_versions()
+        raise typer.Exit
 
 
 def begin(

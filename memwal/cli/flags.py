@@ -373,7 +373,7 @@ class DefaultGroup(TyperGroup):
 
 def command(
     kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
-) -> Callable[[Callable[..., Result | Job]], Callable[..., None]]:
+) -> Callable[[Callable[..., Result | Job]], Command]:
     """Turn the function that does a command's work into the command.
 
     The command has the options of `kind` in place of the function's parameter `flags`, and those
@@ -383,46 +383,53 @@ def command(
     code; an error is shown without a traceback. `job` is the command's name if it differs from the
     function's.
 
-    The command's attribute `check` takes the parsed parameters and raises Usage for an invalid
-    value; if the function returns a job, the job is not run for that.
+    The command's method `check` takes the parsed parameters and raises Usage for an invalid value;
+    if the function returns a job, the job is not run for that.
     """
 
-    def decorate(work: Callable[..., Result | Job]) -> Callable[..., None]:
-        made = _Command(work, kind, job or work.__name__.replace("_", "-"))
-
-        def run(**values: Any) -> None:
-            made.run(values)
-
-        run.check = made.check  # type: ignore[attr-defined]
-        run.__name__, run.__doc__ = work.__name__, work.__doc__
-        sign(run, made.defaults, made.hints)
-        return run
-
-    return decorate
+    return lambda work: Command(work, kind, job or work.__name__.replace("_", "-"))
 
 
-class _Command:
-    """A command: the function that does its work, and the parameters that typer reads."""
+class Command:
+    """A command: the function that does its work, and the signature that typer reads.
+
+    What that takes is found out when it is asked for, since a run has one command of many.
+    """
 
     def __init__(self, work: Callable[..., Result | Job], kind: type[ReadFlags], name: str) -> None:
         self.work, self.kind, self.name = work, kind, name
+        self.__name__, self.__doc__ = work.__name__, work.__doc__
+        self.__annotations__: dict[str, Any] = {}  # those are in the signature
         self.asked = inspect.signature(work).parameters
         self.several = "tables" in self.asked
-        self.hints = get_type_hints(work, include_extras=True) | get_type_hints(
-            kind, include_extras=True
-        )
-        shared = {f.name: f.default for f in fields(kind) if self.several or f.name != _OF_SEVERAL}
-        self.shared = tuple(shared)
-        self.request = self.hints[_REQUEST] if _REQUEST in self.asked else None
-        requested = {} if self.request is None else make_parameters(self.request)
-        self.requested = tuple(requested)
-        self.hints |= {name: hint for name, (hint, _) in requested.items()}
+
+    @cached_property
+    def shared(self) -> Mapping[str, Any]:
+        """The shared options, with their defaults."""
+        several = self.several
+        return {f.name: f.default for f in fields(self.kind) if several or f.name != _OF_SEVERAL}
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The types of the function's parameters and of the shared options."""
+        own = get_type_hints(self.work, include_extras=True)
+        return own | get_type_hints(self.kind, include_extras=True)
+
+    @cached_property
+    def requested(self) -> Mapping[str, tuple[Any, Any]]:
+        """The options of its request, with their types and defaults."""
+        return make_parameters(self.hints[_REQUEST]) if _REQUEST in self.asked else {}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
         # The function's own parameters, then those of its request, then the shared ones.
         own = {p.name: p.default for p in self.asked.values() if p.name not in _PROVIDED}
         own |= {"tables": None} if self.several else {}
-        self.defaults = {**own, **{name: value for name, (_, value) in requested.items()}, **shared}
+        requested = {name: default for name, (_, default) in self.requested.items()}
+        hints = {**self.hints, **{name: hint for name, (hint, _) in self.requested.items()}}
+        return make_signature({**own, **requested, **self.shared}, hints)
 
-    def run(self, values: dict[str, Any]) -> None:
+    def __call__(self, **values: Any) -> None:
         """Do the work, show and store its result, and exit."""
         flags = self._take(values)
         output = flags.output(self.name, _list_tables(values))
@@ -448,15 +455,14 @@ class _Command:
 
     def _call(self, values: dict[str, Any], **provided: object) -> Result | Job:
         given = {name: values.pop(name) for name in self.requested}
-        if self.request is not None:
-            provided[_REQUEST] = read_request(self.request, given)
+        if _REQUEST in self.asked:
+            provided[_REQUEST] = read_request(self.hints[_REQUEST], given)
         return self.work(**values, **{k: v for k, v in provided.items() if k in self.asked})
 
 
-def sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Give the command a signature for typer to read, of keywords only."""
-    run.__annotations__ = {name: hints[name] for name in defaults}
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+def make_signature(defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> inspect.Signature:
+    """Make a signature of keywords only for typer to read."""
+    return inspect.Signature(
         [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name]

@@ -29,14 +29,14 @@ from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.audit.report import AuditRequest
+from memwal.jobs.backup.request import RestoreRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.init.request import InitRequest
 from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest, QuiesceRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairRequest
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.plan import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age

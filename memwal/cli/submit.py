@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import tempfile
 from dataclasses import replace
-from inspect import Parameter
+from inspect import Parameter, unwrap
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from memwal.cli.console import stderr
-from memwal.cli.flags import sign
+from memwal.cli.flags import make_signature
 from memwal.cli.output import name_explanation
 from memwal.cli.requests import make_parameters, read_request
 from memwal.config import read_environment_settings
@@ -73,8 +73,7 @@ def submit(context: typer.Context, job: str, arguments: list[str], **values: Any
 
 
 _OPTIONS = make_parameters(SparkSubmit)
-sign(
-    submit,
+submit.__signature__ = make_signature(  # type: ignore[attr-defined]
     {
         **dict.fromkeys(("context", "job", "arguments"), Parameter.empty),
         **{name: default for name, (_, default) in _OPTIONS.items()},
@@ -95,4 +94,4 @@ def _check(context: typer.Context, job: str, arguments: list[str]) -> None:
     """
     group: Any = context.find_root().command
     command = group.commands[job]
-    command.callback.check(**command.make_context(f"memwal {job}", list(arguments)).params)
+    unwrap(command.callback).check(**command.make_context(f"memwal {job}", list(arguments)).params)

@@ -46,7 +46,7 @@ from memwal.config.storage_options import LIMIT_OPTIONS, expand
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
-from memwal.model import PRIORITY
+from memwal.options import PRIORITY
 from memwal.rows.expire import Expire, make_expire
 from memwal.rows.policy import RowPolicy
 from memwal.text import count_of, format_duration

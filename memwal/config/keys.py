@@ -19,7 +19,7 @@ from pydantic import (
 
 from memwal.config.names import is_address
 from memwal.config.namespaces import NamespaceSettings
-from memwal.model import PRIORITY
+from memwal.options import PRIORITY
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.text import parse_bytes, parse_seconds
 

@@ -17,11 +17,14 @@ import json
 import re
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from memwal.errors import Corruption, Usage
-from memwal.model import ShardId
 from memwal.text import name_some
+
+if TYPE_CHECKING:
+    from memwal.model import ShardId
 
 MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
@@ -114,7 +117,7 @@ def from_bit_reversed(name: str) -> int:
 def parse_shard_id(text: str) -> ShardId:
     """A shard id as a person types it, canonical. Raises Usage when it isn't a UUID."""
     try:
-        return ShardId(str(UUID(text)))
+        return cast("ShardId", str(UUID(text)))
     except ValueError:
         raise Usage(f"{text!r} is not a shard id: expected a UUID such as {UUID(int=0)}") from None
 
@@ -135,7 +138,7 @@ def find_shard(asked: str, there: Collection[str], where: str) -> ShardId:
     """The one shard that has this id, or whose id begins so. Raises Usage, which names some."""
     found = [asked] if asked in there else sorted(s for s in there if s.startswith(asked))
     if len(found) == 1:
-        return ShardId(found[0])
+        return cast("ShardId", found[0])
     if found:
         text = f"{len(found)} shards begin with {asked}: "
         raise Usage(f"{where}: {text}{', '.join(name_some(found, _SHARDS_NAMED_MAX, 'shards'))}")
@@ -487,7 +490,7 @@ def parse_shard_path(path: str) -> tuple[ShardId, str] | None:
     """The shard in the path of one of its objects, and the rest of it; None for any other path."""
     root, _, rest = path.partition("/")
     shard, _, within = rest.partition("/")
-    return (ShardId(shard), within) if root == MEM_WAL and is_shard_folder(shard) else None
+    return (cast("ShardId", shard), within) if root == MEM_WAL and is_shard_folder(shard) else None
 
 
 def _parse_backup(path: str, extension: str) -> str | None:

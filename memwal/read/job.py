@@ -10,7 +10,7 @@ from typing import Any
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.model import Consistency
+from memwal.options import Consistency
 from memwal.read.output import check_file, tell_rows
 from memwal.read.plan.request import (
     ReadRequest,

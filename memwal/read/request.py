@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from memwal.errors import Usage
-from memwal.model import Consistency
-from memwal.options import Option
+from memwal.options import Consistency, Option
 
 SHOWN_ROWS = 20
 """How many rows people are shown who set no limit."""

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, NotATable, Refused, Usage
-from memwal.model import Checkpoint, Consistency, ShardId, TableView
+from memwal.model import Checkpoint, ShardId, TableView
+from memwal.options import Consistency
 from memwal.ports import Clock
 from memwal.read.plan.request import (
     Moment,

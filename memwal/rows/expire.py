@@ -18,10 +18,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from memwal.errors import Refused, Unsupported, Usage
-from memwal.model import TableView
 from memwal.rows.keys import quote_name
+
+if TYPE_CHECKING:
+    from memwal.model import TableView
 
 EXPIRE_KEY = "memwal.expire"
 _AFTER_SECONDS_MAX = 100 * 366 * 86_400

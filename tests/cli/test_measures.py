@@ -104,14 +104,35 @@ def test_a_collector_that_is_away_costs_a_warning(table: Table) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_no_telemetry_or_namespace_is_imported_unless_it_is_asked_for(table: Table) -> None:
-    code = (
-        "import sys\nfrom memwal.cli import main\n"
-        "unasked = ('opentelemetry', 'prometheus', 'lance.namespace', 'lance_namespace')\n"
-        "try: main(sys.argv[1:])\n"
-        "except SystemExit: pass\n"
-        "sys.exit(any(name.startswith(unasked) for name in sys.modules))"
-    )
-    words = [sys.executable, "-c", code, "status", table.uri]
+IMPORTED = """
+import sys
+from memwal.cli import main
+try: main(sys.argv[1:])
+except SystemExit: pass
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def list_imported(*words: str) -> set[str]:
+    """The modules that a command imports, in a process of its own."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    assert subprocess.run(words, capture_output=True, env=env).returncode == 0
+    ran = [sys.executable, "-c", IMPORTED, *words]
+    done = subprocess.run(ran, capture_output=True, text=True, env=env, check=True)
+    return set(done.stderr.split("\n")[-2].split())
+
+
+def test_a_command_imports_what_it_needs(table: Table) -> None:
+    version = list_imported("--version")
+    assert {name for name in version if name.startswith("memwal.")} == {
+        *("memwal.cli", "memwal.cli.process", "memwal.identity")
+    }
+    assert not version & {"typer", "pydantic", "rich"}
+    merge = list_imported("merge", "--help")
+    assert not merge & {"lance", "pyarrow", "numpy", "memwal.model", "memwal.store.objects"}
+    assert len([name for name in merge if name.startswith("memwal.")]) <= 70
+    listed = list_imported("--help")
+    assert not listed & {"lance", "pyarrow", "numpy", "memwal.store.objects"}
+    status = list_imported("status", table.uri)
+    unasked = ("opentelemetry", "prometheus", "lance.namespace", "lance_namespace", "pandas",
+               "pyspark", "memwal.jobs.merge.apply")  # fmt: skip
+    assert not [name for name in status if name.startswith(unasked)]

@@ -23,7 +23,7 @@ from memwal.cli.console import show_report
 from memwal.report import JobReport, TableReport
 
 for found in pkgutil.walk_packages(memwal.__path__, "memwal."):
-    if found.name.endswith(".report"):
+    if found.name.endswith((".report", ".restore.plan")):
         import_module(found.name)
 
 

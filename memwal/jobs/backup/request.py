@@ -81,3 +81,26 @@ class PlaceRequest:
     """How to open a place of backups."""
 
     dest_storage_options: DestOptions = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreRequest:
+    """Which backup of the place."""
+
+    backup: Annotated[
+        str | None,
+        Option(
+            meaning="The backup's name. Default: the newest.",
+            metavar="NAME",
+            parse=parse_backup_name,
+            form="Backup",
+        ),
+    ] = None
+    backup_storage_options: Annotated[
+        Sequence[tuple[str, str]],
+        Option(
+            meaning="Of BACKUP, over those of --storage-option.",
+            flag="backup-storage-option",
+            metavar="K=V",
+        ),
+    ] = ()

@@ -6,14 +6,16 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from memwal.errors import Usage
-from memwal.model import TableView
 from memwal.options import Option
 from memwal.rows.expire import Expire, make_expire
 from memwal.rows.policy import RowPolicy
 from memwal.text import parse_seconds
+
+if TYPE_CHECKING:
+    from memwal.model import TableView
 
 _BUCKETS_MAX = 1024
 _SPEC = re.compile(

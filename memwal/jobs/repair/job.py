@@ -11,11 +11,11 @@ from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.report import (
-    RepairRequest,
     RepairTableReport,
     audit_item,
     report_repair,
 )
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredRepair, read_newest
 from memwal.jobs.snapshot.job import check_lease, make_refresher
 from memwal.model import TableView

@@ -1,10 +1,9 @@
-"""What one may ask of a repair, and its part of the document."""
+"""A repair's part of the document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -13,7 +12,6 @@ from memwal.errors import Corruption, MemWalError
 from memwal.format import layout
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.plan import was_looked_for
-from memwal.options import Option
 from memwal.report import DONE, NOTHING_TO_DO, AuditItem, TableReport, describe_error
 from memwal.text import count_of
 
@@ -21,32 +19,6 @@ if TYPE_CHECKING:
     from memwal.jobs.repair.apply import TableRepair
 
 _NAMED_MAX = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairRequest:
-    """Whether to mend, and by what."""
-
-    execute: Annotated[
-        bool,
-        Option(meaning="Mend what can be mended; else, or in a dry run, list it."),
-    ] = False
-    from_backup: Annotated[
-        str | None,
-        Option(
-            meaning="A place of backups: what nothing in the table brings back is copied from the "
-            "newest backup there that has it.",
-            flag="from",
-            metavar="BACKUP",
-        ),
-    ] = None
-    yes: Annotated[
-        bool,
-        Option(
-            meaning="Fence the writers of shards without asking, where mending takes that. A "
-            "writer that is alive has to be opened again.",
-        ),
-    ] = False
 
 
 class RepairTableReport(TableReport):

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from memwal.errors import LostRace
 from memwal.format import layout
+from memwal.jobs.backup.request import RestoreRequest
 from memwal.jobs.restore.plan import (
     RestoredShardReport,
-    RestoreRequest,
     RestoreTableReport,
     check_end,
     check_list,

@@ -11,9 +11,10 @@ from rich.text import Text
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.grid import Column, build_table, format_generations, format_size, numbers, words
+from memwal.jobs.backup.request import RestoreRequest
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.restore.apply import Restorer
-from memwal.jobs.restore.plan import RestoredShardReport, RestoreRequest, RestoreTableReport
+from memwal.jobs.restore.plan import RestoredShardReport, RestoreTableReport
 from memwal.jobs.restore.store import RestorePlaces
 from memwal.model import MemWalState, TableView, VersionManifest
 from memwal.ports import Steps, no_steps

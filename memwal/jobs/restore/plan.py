@@ -18,13 +18,12 @@ Versions of manifests don't leap: they are collected lowest first, so a gap has 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from memwal.errors import Corruption, Refused, StoreUnavailable
 from memwal.format import layout
-from memwal.format.layout import parse_backup_name
 from memwal.model import (
     Backup,
     BackupObject,
@@ -33,33 +32,8 @@ from memwal.model import (
     ShardManifest,
     StoredFile,
 )
-from memwal.options import Option
 from memwal.report import Part, TableReport
 from memwal.text import name_some
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestoreRequest:
-    """Which backup of the place."""
-
-    backup: Annotated[
-        str | None,
-        Option(
-            meaning="The backup's name. Default: the newest.",
-            metavar="NAME",
-            parse=parse_backup_name,
-            form="Backup",
-        ),
-    ] = None
-    backup_storage_options: Annotated[
-        Sequence[tuple[str, str]],
-        Option(
-            meaning="Of BACKUP, over those of --storage-option.",
-            flag="backup-storage-option",
-            metavar="K=V",
-        ),
-    ] = ()
-
 
 _NAMED_MAX = 10
 # What memwal leaves in any place where it has looked, or tried to restore.

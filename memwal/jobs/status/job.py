@@ -30,12 +30,12 @@ from memwal.jobs.status.store import Kept, is_covered, read_kept, read_last_back
 from memwal.jobs.status.until import Until, Waiter, choose_target, describe_missing
 from memwal.model import (
     FRESHNESS_SECONDS,
-    Consistency,
     LeaseClaim,
     ShardFiles,
     ShardId,
     TableView,
 )
+from memwal.options import Consistency
 from memwal.report import DONE, PARTIAL, JobReport, LastBackupReport, TableReport
 from memwal.rows.progress import warn_untouched
 from memwal.run.compaction_advice import find_compaction_advice

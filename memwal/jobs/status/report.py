@@ -26,13 +26,13 @@ from memwal.jobs.status.plan import (
 from memwal.model import (
     FRESHNESS_SECONDS,
     BrokenShard,
-    Consistency,
     Cursor,
     ShardId,
     ShardView,
     TableView,
     sum_known,
 )
+from memwal.options import Consistency
 from memwal.report import (
     DONE,
     FAILED,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from memwal.model import Consistency
-from memwal.options import Option
+from memwal.options import Consistency, Option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, find_due_shards, take_state
-from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableState, TableView
+from memwal.model import Cursor, ShardId, ShardView, TableState, TableView
+from memwal.options import PRIORITY
 from memwal.text import name_some
 
 Generation = tuple[ShardId, int]

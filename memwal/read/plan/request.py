@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from memwal.errors import Usage
-from memwal.model import Checkpoint, Consistency, TableView
+from memwal.model import Checkpoint, TableView
+from memwal.options import Consistency
 from memwal.rows.expire import Horizon
 from memwal.rows.keys import keys_in
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memwal.errors import MemWalError, error_of
-from memwal.model import TableState
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+
+if TYPE_CHECKING:
+    from memwal.model import TableState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `Metrics.exposition`."""

@@ -15,11 +15,14 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from memwal.config import AIRFLOW_TASK_VARIABLE
-from memwal.report import AirflowTask
+
+if TYPE_CHECKING:
+    from memwal.report import AirflowTask
 
 _PROC = Path("/proc")
 _PROCESS = re.compile(r":([1-9][0-9]{0,9}) \(start ([0-9]{1,20}), boot ([0-9a-f]{16})\)\Z")
@@ -49,6 +52,8 @@ def this_holder() -> str:
 
 def this_task() -> AirflowTask | None:
     """The task of Airflow that started this process, if it says so; for people only."""
+    from memwal.report import AirflowTask
+
     try:
         return AirflowTask.model_validate_json(os.environ.get(AIRFLOW_TASK_VARIABLE, ""))
     except ValidationError:

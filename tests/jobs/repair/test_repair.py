@@ -22,7 +22,8 @@ from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
 from memwal.jobs.repair.model import Damage, PutManifest
-from memwal.jobs.repair.report import RepairRequest, RepairTableReport, report_repair
+from memwal.jobs.repair.report import RepairTableReport, report_repair
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredRepair
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import Check
