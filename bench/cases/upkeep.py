@@ -1,4 +1,4 @@
-"""The upkeep of a plain table of many small fragments, against Lance's own calls (B24)."""
+"""Upkeep of many small fragments against Lance's own calls, and over a day of writes (B24)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from memwal.config import Config, resolve_table
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.run.progress import Silent
+from tests.support.day import ROUNDS, keep_table
 
-TITLE = "Upkeep of a plain table"
+TITLE = "Upkeep"
 
 _ROWS = 200
 _DIM = 16
@@ -36,7 +37,24 @@ print(time.perf_counter() - started)
 
 
 def run(bench: Bench) -> None:
-    """B24, for some numbers of fragments; half of the rows are in the index."""
+    """B24."""
+    _many_fragments(bench)
+    _day(bench)
+
+
+def _day(bench: Bench) -> None:
+    """What stays of a day's writes, as a share of the most in its first half."""
+    seen = keep_table(bench.new_folder("day") / "t")
+    for name in seen[0]:
+        most = max(found[name] for found in seen[: ROUNDS // 2])
+        points = [(number / 4, 100 * found[name] / most) for number, found in enumerate(seen)]
+        bench.plot("a day of writes", name, "hours", "% of the most in 12 hours", points)
+        late = max(share for _, share in points[ROUNDS // 2 :]) / 100
+        bench.figure("B24", f"{name} in the second half of a day", late, "x", at_most=1.2)
+
+
+def _many_fragments(bench: Bench) -> None:
+    """For some numbers of fragments; half of the rows are in the index."""
     for fragments in (100, 1_000) if bench.quick else (100, 1_000, 10_000):
         made = partial(bench.copy, _make(bench, fragments))
         runs = {"memwal": _maintain, "by hand": _by_hand}
