@@ -33,6 +33,7 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.config.known_names import AS_IT_IS
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request, check_values
 from memwal.errors import MemWalError as MemWalError
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from memwal.ingest.values.python_rows import Rows
+    from memwal.ingest.writer import TableWriter
     from memwal.read.changes import ChangesOptions
 
 Options = TypeVar("Options")
@@ -217,6 +219,19 @@ class Table:
 
         options = self._make_options(RunOptions)
         return take_report(run_status(options, consistency=self._consistency), StatusTableReport)
+
+    def open_writer(self, **how: Any) -> TableWriter:
+        """Open it for writing, as `memwal.ingest.open_writer` does, with its storage options.
+
+        If the configuration says how fresh it is kept, rows become a generation within half of
+        that, unless `generation_every` says otherwise.
+        """
+        from memwal.ingest.writer import TableWriter
+
+        if self._table.settings.freshness is not None:
+            how = {"generation_every": self._table.settings.freshness / 2, **how}
+        known = {f"{AS_IT_IS}{name}": v for name, v in self._table.storage_options.items()}
+        return TableWriter(self._table.find_uri(), known, **how)
 
     @takes(_Merge)
     def merge(self, request: _Merge) -> MergeTableReport:

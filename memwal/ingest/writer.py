@@ -71,7 +71,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
         holds unmerged rows whose values are not known.
         """
-        every_seconds = _read_interval(generation_every)
+        self.generation_every_seconds = _read_interval(generation_every)
         self._made_in = os.getpid()
         stores = open_stores(uri, check_options(storage_options or {}))
         self.uri = stores.uri
@@ -88,7 +88,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             table.make_writers(),
             limits=HandlerLimits(
                 rows_per_entry_max=self._rows_max,
-                generation_every_seconds=every_seconds,
+                generation_every_seconds=self.generation_every_seconds,
             ),
         )
         self._coordinator = Coordinator(

@@ -179,7 +179,7 @@ class Fleet:
             if idle == 2:
                 return
             time.sleep(0.1)
-        raise AssertionError("there is still something to do")
+        raise AssertionError(f"there is still something to do: {json.dumps(done)}")
 
     def check(self) -> None:
         """Each acknowledged row is there once, for both builds, and both find the table well."""

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import memwal
 from memwal.errors import StoreUnavailable, Usage
 from memwal.ingest import FlushFailed, open_writer
 from memwal.ingest.routing import Place, ShardValues
@@ -232,6 +233,18 @@ def test_rows_of_a_writer_that_stays_open_are_seen_without_the_wal(table: MemWal
         assert {2} <= set(table.read(with_wal=False))
         assert keys_of(table) == [2, 3, 4]
     assert sorted(table.read(with_wal=False)) == [2, 3, 4]
+
+
+@pytest.mark.integration
+def test_a_configured_table_s_writer_goes_by_its_freshness(
+    table: MemWalTable, tmp_path: Path
+) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text(f'[tables.people]\nuri = "{table.uri}"\nfreshness = "6s"\n')
+    with memwal.open_table("people", config=str(file)).open_writer(convert=["utc"]) as writer:
+        assert writer.generation_every_seconds == 3.0
+        writer.write_durable(dicts(2))
+    assert keys_of(table) == [2]
 
 
 @pytest.mark.integration

@@ -175,9 +175,9 @@ def is_running(pid: int) -> bool:
 def test_a_question_has_a_bound(program: Any) -> None:
     runner = Runner()
     late = runner.run(["sleep", "600"], ENVIRONMENT, 0.1, 10)
-    assert (late.why, late.late) == ("no answer within 0.1 s", True)
+    assert late.why == "no answer within 0.1 s"
     much = runner.run(["cat", "/dev/zero"], ENVIRONMENT, 600, 1 << 20)
-    assert (much.why, much.late) == ("answered with more than 1 MiB", False)
+    assert much.why == "answered with more than 1 MiB"
     told = runner.run(["sh", "-c", "echo out; echo err >&2; exit 3"], ENVIRONMENT, 600, 10)
     assert (told.stdout, told.stderr, told.exit_code) == (b"out\n", b"err\n", 3)
 
