@@ -245,6 +245,16 @@ def _merged(table: Table) -> None:
     runs.catch_up(table)
 
 
+def test_wal_entries_go_that_nothing_but_its_version_needs(table: Table) -> None:
+    create(table)
+    late = table.add_shard()
+    table.flush(late, *(Put([900 + number], 7) for number in range(6)))
+    _merged(table)
+    items = [i for report in runs.collect(table, retention=0, wal=True) for i in report.items]
+    gone = [i for i in items if i.kind == "wal_entry" and i.shard_id == late and i.done]
+    assert len(gone) >= 4
+
+
 def test_a_tag_of_a_users_on_its_version_holds_what_that_needs(table: Table) -> None:
     made = create(table).checkpoints[0]
     table.dataset.tags.create("mine", made.version)

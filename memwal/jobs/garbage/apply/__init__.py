@@ -64,6 +64,7 @@ from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 from memwal.report import AuditItem
 
 if TYPE_CHECKING:
+    from memwal.jobs.garbage.model import FindDeciding
     from memwal.jobs.garbage.store import StoredGarbageEvidence
     from memwal.run.progress import Progress
 
@@ -285,11 +286,19 @@ class TableGarbage:
             only=only,
             listed=listed,
             outside=outside,
-            find_deciding=partial(find_deciding, survey),
+            find_deciding=self._judge_by(survey),
         )
         return self._plan(
             replace(survey, evidence=evidence), sweep, None if sweep is None else only
         )
+
+    def _judge_by(self, survey: Survey) -> FindDeciding:
+        """Make `find_deciding`, which plans as `_plan_expiry` does.
+
+        Which versions only a checkpoint keeps is known from the look before.
+        """
+        before = frozenset[int]() if self.planned is None else self.planned.survey.checkpointed
+        return partial(find_deciding, replace(survey, checkpointed=before))
 
     def _choose(self, survey: Survey, base: TableView, sweep: Sweep) -> frozenset[ShardId]:
         """The shards to look at; before versions expire, those that were never merged as well."""
@@ -319,7 +328,7 @@ class TableGarbage:
             now_nanos=survey.now_nanos,
             verified=verified,
             whole_shards=view is None,
-            find_deciding=partial(find_deciding, survey),
+            find_deciding=self._judge_by(survey),
         )
         return self._plan(replace(survey, evidence=evidence))
 
