@@ -137,7 +137,8 @@ def test_execution_timeout_ends_the_job(
     airflow_home: InProcessAirflow, stand_in: StandIn, tmp_path: Path, deferrable: bool
 ) -> None:
     stand_in.answer({"program": f"echo $$ > {tmp_path}/pid; exec sleep 600"})
-    fields = {**WAITS, "deferrable": deferrable, "execution_timeout": timedelta(seconds=2)}
+    seconds = 31 if deferrable else 2  # of longer ones, the job itself is told half
+    fields = {**WAITS, "deferrable": deferrable, "execution_timeout": timedelta(seconds=seconds)}
     ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=0, **fields)
     assert ran.states == {("job", -1): "failed"}
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
