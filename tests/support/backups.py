@@ -7,9 +7,8 @@ from typing import Any
 
 from memwal.config import ResolvedTable, Settings
 from memwal.jobs.backup.job import BackupOptions, run_backup
-from memwal.jobs.backup.request import BackupRequest
+from memwal.jobs.backup.request import BackupRequest, RestoreRequest
 from memwal.jobs.restore.job import RestoreOptions, run_restore
-from memwal.jobs.restore.plan import RestoreRequest
 from memwal.ports import Steps, no_steps
 from memwal.run.progress import SILENT
 from tests.support.builders import Table
