@@ -34,22 +34,13 @@ def find_behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, .
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FragmentFacts:
-    """A fragment of the version, and how many of its rows are not deleted."""
+    """A fragment of the version; `rows` does not count deleted ones, which `deleted_rows` are."""
 
     fragment_id: int
     rows: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SmallFragments:
-    """What Lance would rewrite in a version: small adjacent fragments, and deleted rows.
-
-    `physical_rows` counts all rows of the table, deleted ones included.
-    """
-
-    fragments: int
-    deleted_rows: int
-    physical_rows: int
+    deleted_rows: int = 0
+    files: int = 1
+    file_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

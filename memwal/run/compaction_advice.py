@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.indexes import SmallFragments
 from memwal.report import CompactionAdvice
 from memwal.run.options import choose_limits
 
@@ -33,17 +32,26 @@ def find_compaction_advice(
     """
     limits = choose_limits(AdviceLimits, resolved)
     try:
-        found = tables.small_fragments(
+        planned = tables.plan_compaction(
             version,
             target_rows=limits.target_rows_per_fragment,
             deleted_share=limits.materialize_deletions_threshold,
         )
+        known = {f.fragment_id: f for f in tables.fragments(version)}
     except MemWalError:
         return None
-    return judge(found, limits)
+    return judge(
+        # A single one is rewritten for its deleted rows.
+        small_fragments=sum(len(ids) for ids, _ in planned if len(ids) > 1),
+        deleted_rows=sum(known[i].deleted_rows for ids, _ in planned for i in ids),
+        all_rows=sum(f.rows + f.deleted_rows for f in known.values()),
+        limits=limits,
+    )
 
 
-def judge(found: SmallFragments, limits: AdviceLimits) -> CompactionAdvice:
+def judge(
+    *, small_fragments: int, deleted_rows: int, all_rows: int, limits: AdviceLimits
+) -> CompactionAdvice:
     """Advise compaction when there are many small fragments, or many deleted rows.
 
     Deleted rows are many when their share of the table reaches `materialize_deletions_threshold`.
@@ -51,13 +59,13 @@ def judge(found: SmallFragments, limits: AdviceLimits) -> CompactionAdvice:
     is no reason to compact.
     """
     reasons = []
-    if found.fragments >= limits.compaction_fragments_min:
-        reasons.append(f"{found.fragments:,} small fragments")
-    all_rows = max(found.physical_rows, limits.target_rows_per_fragment)
-    if found.deleted_rows >= max(1, limits.materialize_deletions_threshold * all_rows):
-        reasons.append(f"{found.deleted_rows:,} deleted rows")
+    if small_fragments >= limits.compaction_fragments_min:
+        reasons.append(f"{small_fragments:,} small fragments")
+    table_rows = max(all_rows, limits.target_rows_per_fragment)
+    if deleted_rows >= max(1, limits.materialize_deletions_threshold * table_rows):
+        reasons.append(f"{deleted_rows:,} deleted rows")
     return CompactionAdvice(
-        small_fragments=found.fragments,
-        deleted_rows=found.deleted_rows,
+        small_fragments=small_fragments,
+        deleted_rows=deleted_rows,
         reason=", ".join(reasons) or None,
     )

@@ -89,11 +89,12 @@ def had_no_room(jobs: Sequence[JobOnTable]) -> bool:
 def _is_in_the_way(job: JobOnTable) -> bool:
     # One sealed or broken shard must not keep the others from being collected, whether or not
     # those had anything to merge this time. A snapshot that was refused because of such a shard
-    # does not stop the chain either: garbage checks each shard itself.
+    # does not stop the chain either: garbage checks each shard itself. Nor does a compaction that
+    # failed: nothing depends on it.
     outcome = job.report.outcome
     if outcome not in (FAILED, REFUSED):
         return outcome == HELD
-    if job.job == "snapshot" and outcome == REFUSED:
+    if job.job == "compaction" or (job.job == "snapshot" and outcome == REFUSED):
         return False
     shards = getattr(job.report, "shards", ())  # of a merge, or of its dry run
     return not any(shard.outcome in (DONE, NOTHING_TO_DO) for shard in shards)

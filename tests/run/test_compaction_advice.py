@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.indexes import SmallFragments
 from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
 from memwal.store.tables.datasets import LanceTables
 
@@ -17,8 +16,9 @@ LIMITS = AdviceLimits(target_rows_per_fragment=1000)
 
 
 def reason(fragments: int = 0, deleted: int = 0, rows: int = 10_000) -> str | None:
-    found = SmallFragments(fragments=fragments, deleted_rows=deleted, physical_rows=rows)
-    return judge(found, LIMITS).reason
+    return judge(
+        small_fragments=fragments, deleted_rows=deleted, all_rows=rows, limits=LIMITS
+    ).reason
 
 
 def test_a_number_of_small_fragments_is_worth_it() -> None:

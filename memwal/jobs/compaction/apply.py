@@ -7,8 +7,9 @@ of them meanwhile, it fails, and rows are judged anew, by the same cut.
 
 Compaction erases `index_catchup` on pylance 14, and leaves fragments that zone maps and bloom
 filters don't cover. Index catch-up repairs both, so it runs after compaction. It also runs before,
-so that fragments that differ only in index coverage can be combined. A run that dies in between
-leaves entries missing; the next run of either job sees that as work.
+so that fragments that differ only in index coverage can be combined; but not where an index lacks
+more rows than that is worth, as each row that it has then costs a remapping. A run that dies in
+between leaves entries missing; the next run of either job sees that as work.
 """
 
 from __future__ import annotations
@@ -155,14 +156,21 @@ class Compactor:
         run.before = self._fragments()
         if run.horizon is not None:
             self._purge(run)
-        run.indexes = self.catch_up()
+        comes_first = self._catches_up_first(run.indexes)
+        if comes_first:
+            run.indexes = self.catch_up()
         self._compact(run)
-        if run.commits:
+        if run.commits or not comes_first:
             self.steps("restore")
             run.indexes = self.catch_up()
         after = self._fragments()
         run.seconds = self.clock.monotonic_seconds() - started
         return self._report(view, run, after, run.outcome)
+
+    def _catches_up_first(self, indexes: Indexes) -> bool:
+        """Whether the rows that no index has are few: not a sixteenth of a full fragment."""
+        lacking = max((index.unindexed_rows_before for index in indexes), default=0)
+        return lacking < self.limits.target_rows_per_fragment / 16
 
     def _plan(self, view: TableView) -> tuple[TableFragments, CompactionPlan]:
         """The fragments, and what a run would rewrite of them."""

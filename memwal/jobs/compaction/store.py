@@ -32,26 +32,33 @@ class LanceCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         """Fragments, files and rows of a version (see the port)."""
-        found = call_lance(lambda: self._tables.at(version).get_fragments())
+        found = self._tables.fragments(version)
         return TableFragments(
             version=version,
             fragment_ids=frozenset(f.fragment_id for f in found),
-            files=sum(len(f.metadata.files) for f in found),
-            rows=sum(f.metadata.num_rows for f in found),
-            deleted_rows=sum(f.num_deletions for f in found),
+            files=sum(f.files for f in found),
+            rows=sum(f.rows for f in found),
+            deleted_rows=sum(f.deleted_rows for f in found),
         )
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
-        dataset = self._tables.at(version)
-        # Bounded by bytes: by default Lance reads 8,192 rows at once, and 2 GiB ahead.
-        memory = {
-            "batch_size": self._tables.batch_rows(dataset),
-            "io_buffer_size": self._tables.memory.ahead_bytes,
-        }
-        options = {**_options(limits), **memory}
-        plan = call_lance(lambda: Compaction.plan(dataset, options))
-        return [_read_task(version, task) for task in plan.tasks]
+        planned = self._tables.plan_compaction(
+            version,
+            target_rows=limits.target_rows_per_fragment,
+            deleted_share=limits.materialize_deletions_threshold,
+        )
+        known = {f.fragment_id: f for f in self._tables.fragments(version)}
+        return [
+            CompactionTask(
+                version=version,
+                fragment_ids=ids,
+                rows=sum(known[i].rows for i in ids),
+                file_bytes=sum(known[i].file_bytes for i in ids),
+                data=data,
+            )
+            for ids, data in planned
+        ]
 
     def find_aged(self, version: int, horizon: Horizon) -> Sequence[AgedFragment]:
         """The fragments with rows that have expired (see the port)."""
@@ -101,17 +108,6 @@ def _options(limits: CompactionLimits) -> dict[str, Any]:
         # Deferring would need an index of its own and is refused with stable row ids.
         "defer_index_remap": False,
     }
-
-
-def _read_task(version: int, task: Any) -> CompactionTask:
-    fragments = task.fragments
-    return CompactionTask(
-        version=version,
-        fragment_ids=tuple(f.id for f in fragments),
-        rows=sum(f.num_rows for f in fragments),
-        file_bytes=sum(file.file_size_bytes or 0 for f in fragments for file in f.files),
-        data=task.json(),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -239,10 +239,11 @@ class _Chain:
         jobs = {
             "rescue": run(run_rescue, RescueOptions, request=asked.rescue, confirm=asked.confirm),
             "merge": run(run_merge, MergeOptions, request=asked.merge),
-            "index-catchup": run(run_index_catchup, IndexCatchupOptions, steps=asked.steps),
+            # It catches indexes up, too, but before there are more rows to remap.
             "compaction": run(
                 run_compaction, CompactionOptions, steps=asked.steps, choose_mode=self._choose_mode
             ),
+            "index-catchup": run(run_index_catchup, IndexCatchupOptions, steps=asked.steps),
             "snapshot": run(run_snapshot, RunOptions),
             "garbage": run(run_garbage, GarbageOptions, request=garbage),
         }

@@ -28,7 +28,7 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.indexes import SmallFragments
+from memwal.indexes import FragmentFacts
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
 from memwal.rows.keyset import KeySet, find_repeated, key_predicate
@@ -39,6 +39,7 @@ from memwal.store.objects.local import check_unlinked
 from memwal.store.objects.pace import pace_lance
 from memwal.store.tables.lance_calls import (
     Says,
+    call_lance,
     is_panic,
     passed_over,
     says,
@@ -116,6 +117,8 @@ class LanceTables:
         self._session = session or new_session(memory)
         self._seen: Any = None
         self._bases: dict[int, tuple[str, ...]] = {}
+        self._fragments: dict[int, tuple[FragmentFacts, ...]] = {}
+        self._planned: dict[tuple[int, int, float], Sequence[tuple[tuple[int, ...], str]]] = {}
 
     @property
     def uri(self) -> str:
@@ -195,29 +198,51 @@ class LanceTables:
             self._bases[version] = tuple(b.path for b in found if not b.is_dataset_root)
         return self._bases[version]
 
-    def small_fragments(
-        self, version: int, *, target_rows: int, deleted_share: float
-    ) -> SmallFragments:
-        """What a compaction of a version would rewrite, by Lance's plan.
+    def fragments(self, version: int) -> tuple[FragmentFacts, ...]:
+        """The fragments of a version, remembered until another one is asked about.
 
-        Raises StoreUnavailable when Lance can't plan, and what `base` raises.
+        Raises what `call_lance` raises.
         """
-        base = self.seen(version)
-        options = {
-            "target_rows_per_fragment": target_rows,
-            "materialize_deletions_threshold": deleted_share,
-        }
-        try:
-            tasks = [task.fragments for task in Compaction.plan(base, options).tasks]
-            physical = sum(int(f.physical_rows) for f in base.get_fragments())
-        except (OSError, ValueError, RuntimeError) as error:
-            raise StoreUnavailable(f"{self._uri}: no plan of its fragments: {error}") from None
-        return SmallFragments(
-            # A single one is rewritten for its deleted rows.
-            fragments=sum(len(fragments) for fragments in tasks if len(fragments) > 1),
-            deleted_rows=sum(f.num_deletions for fragments in tasks for f in fragments),
-            physical_rows=physical,
-        )
+        if version not in self._fragments:
+            dataset = self.seen(version)
+            parts = call_lance(
+                lambda: [(f.fragment_id, f.metadata) for f in dataset.get_fragments()]
+            )
+            self._fragments = {
+                version: tuple(
+                    FragmentFacts(
+                        fragment_id=number,
+                        rows=part.num_rows,
+                        deleted_rows=part.num_deletions,
+                        files=len(part.files),
+                        file_bytes=sum(file.file_size_bytes or 0 for file in part.files),
+                    )
+                    for number, part in parts
+                )
+            }
+        return self._fragments[version]
+
+    def plan_compaction(
+        self, version: int, *, target_rows: int, deleted_share: float
+    ) -> Sequence[tuple[tuple[int, ...], str]]:
+        """Lance's plan for a version: each task's fragments, and its own description of it.
+
+        It is remembered until another one is asked for. Raises what `call_lance` raises.
+        """
+        asked = (version, target_rows, deleted_share)
+        if asked not in self._planned:
+            dataset = self.seen(version)
+            options = {
+                "target_rows_per_fragment": target_rows,
+                "materialize_deletions_threshold": deleted_share,
+                # Bounded by bytes: by default Lance reads 8,192 rows at once, and 2 GiB ahead.
+                "batch_size": self.batch_rows(dataset),
+                "io_buffer_size": self.memory.ahead_bytes,
+            }
+            tasks = call_lance(lambda: Compaction.plan(dataset, options)).tasks
+            found = [(tuple(f.id for f in task.fragments), task.json()) for task in tasks]
+            self._planned = {asked: found}
+        return self._planned[asked]
 
     def batch_rows(self, dataset: Any) -> int:
         """How many of a table's rows make a batch that fits into memory; at least one.
@@ -245,9 +270,9 @@ class LanceTables:
                 s for d in base.describe_indices() if d.name == index_name for s in d.segments
             ]
             covered = {fragment for s in segments for fragment in s.fragment_ids}
-            left = [f for f in base.get_fragments() if f.fragment_id not in covered]
-            return sum(int(f.metadata.num_rows) for f in left) if segments else None
-        except (OSError, ValueError, RuntimeError, TypeError):
+            left = [f for f in self.fragments(version) if f.fragment_id not in covered]
+            return sum(f.rows for f in left) if segments else None
+        except (OSError, ValueError, RuntimeError, TypeError, MemWalError):
             return None
 
     def put_policy(self, text: str) -> str:

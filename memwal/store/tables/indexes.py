@@ -18,7 +18,7 @@ from lance.dataset import Index
 from memwal.errors import LostRace, Missing, StoreUnavailable
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.indexes import IndexFacts, SegmentFacts, TableIndexes
 from memwal.ports import Objects
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import (
@@ -64,10 +64,7 @@ class LanceIndexes:
         return call_lance(
             lambda: TableIndexes(
                 version=version,
-                fragments=tuple(
-                    FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
-                    for f in dataset.get_fragments()
-                ),
+                fragments=self._tables.fragments(version),
                 indexes=tuple(map(_read_facts, describe_indexes(dataset))),
                 stable_row_ids=bool(dataset.has_stable_row_ids),
             )
