@@ -216,10 +216,12 @@ class Server:
                 bucket.delete(key)
                 return 204, {}, b""
             case "POST" if "delete" in asked:
+                done = b""
                 for found in ElementTree.fromstring(body).iter():
                     if found.tag.endswith("Key"):
                         bucket.delete(found.text or "")
-                return 200, {}, b"<DeleteResult></DeleteResult>"
+                        done += f"<Deleted><Key>{escape(found.text or '')}</Key></Deleted>".encode()
+                return 200, {}, b"<DeleteResult>%s</DeleteResult>" % done
             case "GET" if not key:
                 return 200, {"Content-Type": "application/xml"}, bucket.list(asked)
             case "GET" | "HEAD":
