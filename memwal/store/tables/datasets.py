@@ -183,10 +183,11 @@ class LanceTables:
     def seen(self, version: int) -> Any:
         """The dataset at a version, without a request if it was the last one that `look` opened.
 
-        For reading only: a commit would move a handle that others hold.
+        For reading only: a commit would move a handle that others hold. Raises as `at`.
         """
-        seen = self._seen
-        return seen if seen is not None and int(seen.version) == version else self.look(version)
+        if self._seen is None or int(self._seen.version) != version:
+            self._seen = self.at(version)
+        return self._seen
 
     def bases(self, version: int) -> tuple[str, ...]:
         """The folders that a version has registered for files outside its own folder.
