@@ -137,13 +137,20 @@ def _entries(folder: Path, manifest: Message) -> Iterator[pa.Table]:
 
 
 def count_stored(place: Place) -> dict[str, int]:
-    """What there is of versions and generations, and how often shards were claimed."""
+    """What there is of versions and generations, and how often shards were claimed.
+
+    A folder without a file, which a killed writer leaves on a disk, is no generation.
+    """
     table = Path(place.uri)
     return {
         "versions": len([*table.glob("_versions/[0-9]*.manifest")]),
-        "generations": len([*table.glob("_mem_wal/*/*_gen_*")]),
+        "generations": sum(map(_has_files, table.glob("_mem_wal/*/*_gen_*"))),
         "claims": sum(_one(manifest, 2) for manifest in _list_shards(table).values()),
     }
+
+
+def _has_files(folder: Path) -> bool:
+    return any(map(Path.is_file, folder.rglob("*")))
 
 
 def _listed(manifest: Message) -> list[tuple[int, str]]:
