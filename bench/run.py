@@ -40,6 +40,7 @@ CASES = (
     "many_shards",
     "memory",
     "wide_rows",
+    "columns",
     "garbage",
     "upkeep",
     "backup",

@@ -22,21 +22,21 @@ spark    the same read as a Spark data source; its options and types beside it
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from memwal.read.plan.request import Nearest, ReadRequest, Search
-from memwal.read.plan.sources import ReadPlan
-
 if TYPE_CHECKING:
+    from memwal.read.plan.request import Nearest, ReadRequest, Search
+    from memwal.read.plan.sources import ReadPlan
     from memwal.read.table import ReadableTable, open_table
 
 __all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "Search", "open_table"]
+_HOMES = {"ReadPlan": "plan.sources", "ReadableTable": "table", "open_table": "table"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import Lance only on first use: Spark's driver, which forks, must not load it."""
-    if name not in ("ReadableTable", "open_table"):
+    """Import on first use: Spark's driver, which forks, must not load Lance."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from memwal.read import table
-
-    return getattr(table, name)
+    home = import_module(f"memwal.read.{_HOMES.get(name, 'plan.request')}")
+    return getattr(home, name)

@@ -270,6 +270,14 @@ class Source:
         files = [fragment.metadata for fragment in self.dataset.get_fragments()]
         return f"{self.access} {files} {self.alignment}"
 
+    def project(self, columns: Iterable[str]) -> list[str] | None:
+        """Which stored columns to scan for these columns of the base; None: all.
+
+        To read thousands of columns by their names takes Lance several times as long.
+        """
+        names = [*self.alignment.stored(columns), layout.TOMBSTONE]
+        return None if {c.name for c in self.columns} <= set(names) else names[:-1]
+
     @property
     def deletes(self) -> bool:
         """Whether the generation has a tombstone column, so that it can hold deletes."""

@@ -450,7 +450,7 @@ class _Payload:
         """The winners' rows; raises OSError when some are not found where their keys were read."""
         left = len(winners)
         scanner = source.dataset.scanner(
-            columns=source.alignment.stored(self._schema.names),
+            columns=source.project(self._schema.names),
             batch_size=source.batch_rows,
             limit=reach,
             **(source.blobs.options | {"with_row_address": True}),
