@@ -106,7 +106,12 @@ class FakeTable:
 
 
 def run(
-    where: FakeTable, *, behind: bool = True, dry_run: bool = False, **settings: Any
+    where: FakeTable,
+    *,
+    behind: bool = True,
+    unindexed: int = 0,
+    dry_run: bool = False,
+    **settings: Any,
 ) -> CompactionTableReport:
     def catch_up() -> list[IndexCatchupReport]:
         where.log.append("catch up")
@@ -118,14 +123,18 @@ def run(
         table=where,  # type: ignore[arg-type]
         **{"clock": ManualClock(), "read_store_time": lambda name: STORE_NOW, **settings},
         rewrite=where.rewrite,
-        plan_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
+        plan_indexes=lambda view: [index_report("done" if behind else "nothing_to_do", unindexed)],
         catch_up=catch_up,
     ).run(where, dry_run=dry_run)  # type: ignore[arg-type]
 
 
-def index_report(outcome: str) -> IndexCatchupReport:
+def index_report(outcome: str, unindexed: int = 0) -> IndexCatchupReport:
     return IndexCatchupReport(
-        name="one", outcome=outcome, method="none", unindexed_rows_before=0, unindexed_rows_after=0
+        name="one",
+        outcome=outcome,
+        method="none",
+        unindexed_rows_before=unindexed,
+        unindexed_rows_after=0,
     )
 
 
@@ -134,6 +143,21 @@ def test_indexes_are_caught_up_before_and_after() -> None:
     assert run(table).outcome == "done"
     assert table.log == ["catch up", "commit", "catch up"]
     assert table.ids == {10, 30}
+
+
+@pytest.mark.parametrize(
+    ("ids", "log"), [({1, 2}, ["commit", "catch up"]), ({1, 3}, ["catch up"])], ids=["some", "none"]
+)
+def test_rows_that_an_index_takes_in_afterwards_need_no_remapping(
+    ids: set[int], log: list[str]
+) -> None:
+    limits = CompactionLimits(target_rows_per_fragment=1_600)
+    table = FakeTable(ids=ids)
+    run(table, unindexed=100, limits=limits)
+    assert table.log == log
+    table = FakeTable(ids=set(ids))
+    run(table, unindexed=99, limits=limits)
+    assert table.log[0] == "catch up"
 
 
 def test_nothing_to_do_is_no_commit() -> None:
