@@ -55,6 +55,40 @@ CASES = (
     "startup",
 )
 NOT_MET = 3
+_SENTENCES = (
+    (
+        "A merge takes {} of what reading the generations and pylance's own `merge_insert` take, "
+        "with rows that were folded before the clock started; a loop of `merge_insert` takes {} of "
+        "memwal's time.",
+        ("B1", "merge, against reading and pylance's merge_insert of rows folded beforehand"),
+        ("B1", "merge, against a loop of merge_insert (key with a BTREE)"),
+    ),
+    (
+        "Reading a table with 200 generations that are not merged yet takes {} of what it takes "
+        "after the merge; with pylance's LsmScanner {}.",
+        ("B9", "all columns with memwal: before against after the merge"),
+        ("B9", "all columns with LsmScanner: before against after the merge"),
+    ),
+    (
+        "Upkeep of a table without a MemWAL takes {} of what pylance's own calls take at 1,000 "
+        "fragments, and {} at 10,000; at 100 {}, as a run of any size takes a tenth of a second.",
+        ("B24", "compact, index and expire 1,000 fragments, against by hand"),
+        ("B24", "compact, index and expire 10,000 fragments, against by hand"),
+        ("B24", "compact, index and expire 100 fragments, against by hand"),
+    ),
+    (
+        "A watch over 1,000 local tables, of which 50 are written to, has each flush merged within "
+        "{}; on S3 with 20 ms a request, where two cores have the writers and the server as well, "
+        "100 tables take up to {}.",
+        ("B18", "1000 tables, 50 written: flush to merged, the worst"),
+        ("B18", "100 tables on S3, 4 written: flush to merged, the worst"),
+    ),
+    (
+        "Not fast: a second core makes merges of new keys {} as fast, because of two commits that "
+        "insert Lance lets only one land.",
+        ("B2", "8 shards on local[2] and two cores, against local[1] and one (half new keys)"),
+    ),
+)
 
 
 def main() -> int:
@@ -161,7 +195,7 @@ def _figure(told: dict[str, Any]) -> Figure:
 def _markdown(results: dict[str, Any]) -> str:
     """The results as a Markdown page."""
     machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
-    lines = [f"# What `make bench` measured ({machine})", ""]
+    lines = [f"# What `make bench` measured ({machine})", "", *_summary(results), ""]
     for case in results["cases"]:
         lines += [f"## {case['title']}", "", "| | what | value | target | met | measured | costs |"]
         lines.append("|---|---|---|---|---|---|---|")
@@ -170,6 +204,19 @@ def _markdown(results: dict[str, Any]) -> str:
             lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _summary(results: dict[str, Any]) -> list[str]:
+    """A picture, and a sentence for each subject of which there are figures."""
+    figures = [_figure(told) for case in results["cases"] for told in case["figures"]]
+    lines = ["![Each figure as a share of what its target allows](plots/targets.png)", ""]
+    for text, *names in _SENTENCES:
+        found = [f for case, what in names for f in figures if (f.case, f.what) == (case, what)]
+        if len(found) == len(names):
+            lines.append("- " + text.format(*(f"{f.value:,.3g} {f.unit}" for f in found)))
+    missed = sum(figure.met is False for figure in figures)
+    aimed = sum(figure.met is not None for figure in figures)
+    return [*lines, f"- {missed} of {aimed} targets are missed: [why](../README.md)."]
 
 
 def _cells(figure: Figure, no: str) -> tuple[str, ...]:
