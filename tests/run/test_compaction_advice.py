@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import lance
@@ -59,3 +60,17 @@ def test_lances_own_plan_is_what_counts(tmp_path: Path) -> None:
     assert (found.small_fragments, found.deleted_rows) == (5, 5)
     assert found.describe("do it") == "5 small fragments: do it"
     assert dataset.io_stats_incremental().read_iops <= 1  # its index section
+
+
+@pytest.mark.integration
+def test_a_table_that_was_made_again_is_planned_anew(tmp_path: Path) -> None:
+    """Its version has the number of one that was looked at before."""
+    uri, tables = str(tmp_path / "t"), LanceTables(str(tmp_path / "t"), {})
+    for rows, files in ((20, 2), (30, 3)):
+        shutil.rmtree(uri, ignore_errors=True)
+        lance.write_dataset(pa.table({"id": range(rows)}), uri, max_rows_per_file=10)
+        version = int(tables.look().version)
+        assert version == 1
+        assert len(tables.fragments(version)) == files
+        [(ids, _)] = tables.plan_compaction(version, target_rows=1000, deleted_share=0.1)
+        assert len(ids) == files

@@ -177,7 +177,15 @@ class LanceTables:
 
     def look(self, version: int | None = None) -> Any:
         """The same as `base`, and remembers the dataset for `seen`."""
-        dataset = self.base(version)
+        return self._remember(self.base(version))
+
+    def _remember(self, dataset: Any) -> Any:
+        """Keep the dataset; what is known of another one goes, even one of the same number.
+
+        A table that was created again may have as many versions.
+        """
+        if self._seen is None or self._seen.get_version() != dataset.get_version():
+            self._fragments, self._planned = {}, {}
         self._seen = dataset
         return dataset
 
@@ -187,7 +195,7 @@ class LanceTables:
         For reading only: a commit would move a handle that others hold. Raises as `at`.
         """
         if self._seen is None or int(self._seen.version) != version:
-            self._seen = self.at(version)
+            self._remember(self.at(version))
         return self._seen
 
     def bases(self, version: int) -> tuple[str, ...]:
