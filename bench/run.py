@@ -79,9 +79,9 @@ _SENTENCES = (
     (
         "A watch over 1,000 local tables, of which 50 are written to, has each flush merged within "
         "{}; on S3 with 20 ms a request, where two cores have the writers and the server as well, "
-        "100 tables take up to {}.",
+        "100 tables of which 10 are written take up to {}.",
         ("B18", "1000 tables, 50 written: flush to merged, the worst"),
-        ("B18", "100 tables on S3, 4 written: flush to merged, the worst"),
+        ("B18", "100 tables on S3, 10 written: flush to merged, the worst"),
     ),
     (
         "Not fast: a second core makes merges of new keys {} as fast, because of two commits that "

@@ -40,7 +40,7 @@ class FragmentFacts:
     rows: int
     deleted_rows: int = 0
     files: int = 1
-    file_bytes: int = 0
+    file_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

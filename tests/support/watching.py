@@ -24,6 +24,12 @@ _MARK = "MEMWAL_TESTED_WATCH"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+def _hear_signals() -> None:
+    """Undo what `nohup` and a shell's `&` do, which children inherit."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Process:
     """One of the watch's processes. `cpu_seconds` has the ended children that it waited for."""
@@ -87,6 +93,7 @@ class Watch:
                 stderr=stderr,
                 text=True,
                 env=self._env,
+                preexec_fn=_hear_signals,
             )
         self._reader = threading.Thread(target=self._read, args=[self._popen.stdout], daemon=True)
         self._reader.start()

@@ -46,6 +46,8 @@ class Place:
     key: str = "int64"
     policy: bool = False
     keyed: bool = True
+    plain: bool = False
+    """Without a MemWAL: what is acknowledged is in the base."""
     shards: Sequence[str] = ()
     storage: Mapping[str, str] = field(default_factory=dict)
     """Options of the store, as pylance takes them."""
@@ -144,6 +146,43 @@ def write(
     history.add("flush", **facts, begin=begin)
 
 
+def write_plainly(
+    place: Place, shard: str, session: int, steps: Sequence[tuple[str, Sequence[int]]]
+) -> None:
+    """The same without a MemWAL: each operation is a commit, of any kind that does what it says.
+
+    One that loses too many races may have landed for all that, and counts as not acknowledged.
+    """
+    history = History(place.folder)
+    facts = {"table": place.name, "shard": shard, "session": session, "by": "pylance"}
+    for number, (what, keys) in enumerate(steps):
+        if what == "sleep":
+            time.sleep(keys[0] / 1000)
+            continue
+        op = session * 1000 + number
+        history.add("op", **facts, id=op, deletes=what == "delete", keys=keys, marks=[])
+        with suppress(OSError):
+            _commit_plainly(place, what, keys, op)
+            history.add("ack", id=op)
+            history.add("flush", **facts, begin=now())
+
+
+def _commit_plainly(place: Place, what: str, keys: Sequence[int], op: int) -> None:
+    dataset, rows = place.dataset(), place.rows(keys, op)
+    these = f"i IN ({', '.join(map(str, keys))})"
+    there = dataset.count_rows(filter=these)
+    if what == "delete":
+        dataset.delete(these)
+    elif there == len(keys) and op % 2:
+        dataset.update({"n": str(op), "text": f"'row {op}'"}, where=these)
+    elif not there and op % 2:
+        dataset.insert(rows)
+    else:
+        names = [name for name, _ in KEYS[place.key]]
+        upsert = dataset.merge_insert(names).when_matched_update_all()
+        upsert.when_not_matched_insert_all().execute(rows)
+
+
 def read_base(place: Place, seconds: float) -> None:
     """Plain reads of the base table, one of every version that it comes across."""
     history, until, last = History(place.folder), time.monotonic() + seconds, None
@@ -156,7 +195,8 @@ def read_base(place: Place, seconds: float) -> None:
                 rows, marks = place.told(found), place.marks(found.to_pylist(), dataset.schema)
                 last = dataset.version
                 history.add(
-                    "read", table=place.name, level="base", by="base", begin=begin, exit=0,
+                    "read", table=place.name, level="latest" if place.plain else "base",
+                    by="base", begin=begin, exit=0,
                     rows=rows, keys=None, moment=None, name=f"version {last}", said="", marks=marks,
                 )  # fmt: skip
         time.sleep(0.01)

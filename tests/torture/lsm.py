@@ -160,7 +160,7 @@ def _listed(manifest: Message) -> list[tuple[int, str]]:
 def _list_shards(table: Path) -> dict[str, Message]:
     """The newest manifest of each shard."""
     found = {}
-    for folder in (table / "_mem_wal").iterdir():
+    for folder in table.glob("_mem_wal/*"):
         names = sorted(folder.glob("manifest/*.binpb"), key=_bits)
         if names:
             found[folder.name] = decode(names[-1].read_bytes())

@@ -75,7 +75,7 @@ class World:
         scenario = self.scenario
         place = Place(
             name="t", uri=uri, folder=str(self.folder), key=scenario.key, policy=scenario.policy,
-            keyed=scenario.keyed, storage=storage,
+            keyed=scenario.keyed, plain=scenario.plain, storage=storage,
             shards=[_shard(f"{self.seed} {n}") for n in range(scenario.shards)],
         )  # fmt: skip
         if scenario.lancedb:  # it alone knows which shard a key is in
@@ -93,7 +93,7 @@ class World:
             dataset.create_scalar_index("n", "BTREE")
         if scenario.lancedb:
             self._use_lancedb(place, [], spec=scenario.lancedb).join()
-        else:
+        elif not scenario.plain:
             dataset.initialize_mem_wal()
         self.begin(place, [[key, 0] for key in keys], doubled=doubled)
         if scenario.policy:
@@ -258,6 +258,12 @@ class World:
                 size = min(len(own), chance.choice([1, 1, 1, 3]))
                 steps.append((what, chance.sample(own, size)))
             steps.append(("sleep", [int(chance.random() * 2 * self.scenario.pause_ms)]))
+        if place.plain:
+            process = self.start(actors.write_plainly, place, shard, session, steps)
+            self.hurt(process, chance, f"session {session}", 0.3 + len(steps) * 0.05)
+            process.join(60)
+            kill(process)
+            return
         rows = self.scenario.memtable_rows
         limits = {"max_memtable_rows": rows} if rows else {}
         process = self.start(
@@ -549,6 +555,9 @@ class World:
 
     def heal(self, place: Place) -> None:
         """Nobody disturbs any more: all has to be flushed, merged, collected, and right."""
+        if place.plain:
+            self._heal_plain(place)
+            return
         self.command(place, "rescue --idle 0s --yes", final=True)
         self.command(place, "read", final=True)
         # A table without a key can't be merged.
@@ -576,6 +585,23 @@ class World:
             self.erasures.end()
         if self.scenario.comes_to_rest:
             self._empty(place)
+        self.command(place, "verify", final=True)
+
+    def _heal_plain(self, place: Place) -> None:
+        for line in (
+            "maintain --compaction always --engine local",
+            "read",
+            "read --filter n>=0",
+            "read --search text=row",
+            *(f"read --checkpoint {name}" for name in self.checkpoints[place.name]),
+        ):
+            self.command(place, line, final=True)
+        self.read_base(place)
+        for index in ("n_idx", "text_idx"):
+            lacking = place.dataset().stats.index_stats(index)["num_unindexed_rows"]
+            if lacking:
+                self.fault("not indexed", f"{index}: {lacking} rows")
+        self._empty(place)
         self.command(place, "verify", final=True)
 
     def _empty(self, place: Place) -> None:
@@ -643,7 +669,7 @@ def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0)
                 storage = world.proxy.options(storage)
         place = world.make(uri, storage)
         world.torture(place, seconds)
-        if drills and scenario.keyed and not (scenario.on_s3 or scenario.doubles):
+        if drills and scenario.keyed and not (scenario.on_s3 or scenario.doubles or place.plain):
             drill(world, place, drills)
         for healed in world.places:
             world.heal(healed)

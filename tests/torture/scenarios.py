@@ -45,6 +45,16 @@ TOXICS = {
     "wrong_etag": 0.5,
     "lag_seconds": 1.0,
 }
+PLAIN = {
+    "index-catchup": 1.0,
+    "compaction": 1.0,
+    f"maintain --compaction always {COLLECT_ALL.replace('0s', '2s')}": 1.5,
+    f"{_COLLECT} --retention 2s": 1.0,
+    "watch --for 4s --every 0.3s": 1.0,
+    "checkpoint": 1.0,
+    "verify": 0.3,
+    "status": 0.3,
+}
 LANCE = {"compact_files": 1.0, "optimize_indices": 1.0, "branch": 0.2, "cleanup": 0.7}
 
 
@@ -84,6 +94,8 @@ class Scenario:
     """Whether it is backed up all the time, and backups are restored."""
     columns: bool = False
     """Whether columns are changed between the writers' sessions."""
+    plain: bool = False
+    """Whether there is no MemWAL: writers commit to the base, side by side."""
     doubles: bool = False
     """Whether the base holds some keys twice at first."""
     erases: bool = False
@@ -108,7 +120,7 @@ class Scenario:
         other = (
             self.policy or self.renews or self.on_s3 or {"restore", "add_column"} & {*self.lance}
         )
-        other = other or self.columns or self.doubles
+        other = other or self.columns or self.doubles or self.plain
         return self.keyed and self.memtable_rows is None and not other
 
     @property
@@ -269,6 +281,20 @@ def _s3(chance: random.Random) -> Scenario:
     return replace(found, name=f"s3 {found.name}", on_s3=True, clones=False, moves=0)
 
 
+def _plain(chance: random.Random) -> Scenario:
+    return Scenario(
+        name="plain",
+        plain=True,
+        key=chance.choice(["int64", "utf8", "utf8+int64"]),
+        shards=3,
+        jobs=PLAIN,
+        reads={line: READS[line] for line in ("", "--key", "--filter n>=0", "--checkpoint")}
+        | {"--search text=row": 0.5},
+        lance={name: weight for name, weight in LANCE.items() if name != "branch"},
+        ingests=0.0,
+    )
+
+
 def _toxic(chance: random.Random) -> Scenario:
     """The same, where requests and replies are lost, throttled, cut and late.
 
@@ -302,4 +328,5 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "erased": _erased,
     "counters": _counters,
     "keyless": _keyless,
+    "plain": _plain,
 }

@@ -36,6 +36,7 @@ DONE = {
     "backed-up": {"backup", "garbage"},
     "watched": {"wait", "merge"},
     "lancedb": {"merge", "writes of LanceDB"},
+    "plain": {"maintain", "compaction", "writes of pylance"},
 }
 
 

@@ -221,29 +221,28 @@ class Compactor:
                     raise
 
     def _compact(self, run: _Run) -> None:
-        """Make one commit, with a new plan for each retry after a lost race."""
+        """Make one commit, with a new plan for each retry after a lost race.
+
+        Of several tasks that lost it together, those land alone whose fragments nobody has changed.
+        """
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             view = self.views.table()
             check_details(view)
             _, run.plan = self._plan(view)
             if not run.plan.tasks:
+                run.error = None
                 return
             rewritten = self._rewrite(run, run.plan)
             if not rewritten:
                 return
-            try:
-                self._commit(rewritten)
-                run.commits += 1
+            lost = self._land(run, rewritten)
+            if isinstance(lost, LostRace) and len(rewritten) > 1:
+                each = [self._land(run, [alone]) for alone in rewritten]
+                lost = next((error for error in each if error is not None), None)
+            if lost is None:
                 return
-            except LeaseHeld:
-                raise
-            except (LostRace, StoreUnavailable) as error:
-                run.conflicts += 1
-                if self._has_landed(rewritten):
-                    run.commits += 1
-                    return
-                run.error = error
+            run.error = lost
             wait_max = self.limits.conflict_wait_seconds_max
             if not back_off(self.clock, attempt, wait_max, deadline):
                 break
@@ -260,15 +259,26 @@ class Compactor:
         done = [r for r in results if isinstance(r, RewrittenFragments)]
         errors = [r for r in results if isinstance(r, MemWalError)]
         run.tasks, run.failed = len(done), len(errors)
-        run.rewritten = tuple(sorted(i for r in done for i in r.fragment_ids))
         run.error = errors[0] if errors else None
         return done
 
-    def _commit(self, rewritten: Sequence[RewrittenFragments]) -> None:
+    def _land(self, run: _Run, rewritten: Sequence[RewrittenFragments]) -> MemWalError | None:
+        """Commit tasks together; returns the error if they are not in the table then."""
         self.before_commit()
         self.steps("commit")
-        self.table.commit(rewritten, self.limits)
+        try:
+            self.table.commit(rewritten, self.limits)
+        except LeaseHeld:
+            raise
+        except (LostRace, StoreUnavailable) as error:
+            run.conflicts += 1
+            if not self._has_landed(rewritten):
+                return error
         self.steps("committed")
+        run.commits += 1
+        ids = (i for r in rewritten for i in r.fragment_ids)
+        run.rewritten = tuple(sorted({*run.rewritten, *ids}))
+        return None
 
     def _has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
         """Whether a commit whose reply was lost has landed: then its old fragments are all gone.

@@ -54,7 +54,7 @@ class LanceCompactionTable:
                 version=version,
                 fragment_ids=ids,
                 rows=sum(known[i].rows for i in ids),
-                file_bytes=sum(known[i].file_bytes for i in ids),
+                file_bytes=sum(known[i].file_bytes or 0 for i in ids),
                 data=data,
             )
             for ids, data in planned

@@ -205,7 +205,7 @@ class StoredSchemaTable:
             columns=[_quote(old[c.field_id].name) for c in columns if c.field_id in old],
             with_row_id=True,
             include_deleted_rows=True,
-            batch_size=self._stores.tables.batch_rows(dataset),
+            batch_size=self._stores.tables.batch_rows(int(dataset.version)),
         )
         rows = 0
         with LanceFileWriter(

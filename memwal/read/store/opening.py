@@ -44,7 +44,7 @@ def open_read(
     tables = generations.tables
     dataset = tables.base(plan.version)
     limited = tables.memory.bytes_max is not None
-    base = Base.of(view, dataset, tables.batch_rows(dataset) if limited else None)
+    base = Base.of(view, dataset, tables.batch_rows(plan.version) if limited else None)
     policy = read_policy(view, generations.tables.base)
     if policy is not None:
         return FoldedRows(policy, plan, generations, view, base, unflushed, now_nanos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -205,22 +206,8 @@ class LanceTables:
         Raises what `call_lance` raises.
         """
         if version not in self._fragments:
-            dataset = self.seen(version)
-            parts = call_lance(
-                lambda: [(f.fragment_id, f.metadata) for f in dataset.get_fragments()]
-            )
-            self._fragments = {
-                version: tuple(
-                    FragmentFacts(
-                        fragment_id=number,
-                        rows=part.num_rows,
-                        deleted_rows=part.num_deletions,
-                        files=len(part.files),
-                        file_bytes=sum(file.file_size_bytes or 0 for file in part.files),
-                    )
-                    for number, part in parts
-                )
-            }
+            parts = call_lance(self.seen(version).get_fragments)
+            self._fragments = {version: tuple(map(_read_fragment, parts))}
         return self._fragments[version]
 
     def plan_compaction(
@@ -237,25 +224,26 @@ class LanceTables:
                 "target_rows_per_fragment": target_rows,
                 "materialize_deletions_threshold": deleted_share,
                 # Bounded by bytes: by default Lance reads 8,192 rows at once, and 2 GiB ahead.
-                "batch_size": self.batch_rows(dataset),
+                "batch_size": self.batch_rows(version),
                 "io_buffer_size": self.memory.ahead_bytes,
             }
-            tasks = call_lance(lambda: Compaction.plan(dataset, options)).tasks
-            found = [(tuple(f.id for f in task.fragments), task.json()) for task in tasks]
-            self._planned = {asked: found}
+            tasks = [
+                task.json() for task in call_lance(lambda: Compaction.plan(dataset, options)).tasks
+            ]
+            # Lance's own parsing of so many fragments takes longer than the plan.
+            parts = [json.loads(task)["task"]["fragments"] for task in tasks]
+            ids = [tuple(int(part["id"]) for part in found) for found in parts]
+            self._planned = {asked: list(zip(ids, tasks, strict=True))}
         return self._planned[asked]
 
-    def batch_rows(self, dataset: Any) -> int:
-        """How many of a table's rows make a batch that fits into memory; at least one.
+    def batch_rows(self, version: int) -> int:
+        """How many of a version's rows make a batch that fits into memory; at least one.
 
         A row larger than the read-ahead buffer is read all the same (tried: 60 MB with 1 MB).
         """
-        rows = size = 0
-        for part in dataset.get_fragments():
-            known = sum_known(file.file_size_bytes or None for file in part.data_files())
-            rows += 0 if known is None else int(part.physical_rows)
-            size += known or 0
-        per_row = max(1, size // max(1, rows))
+        known = [f for f in self.fragments(version) if f.file_bytes is not None]
+        rows = sum(f.rows + f.deleted_rows for f in known)
+        per_row = max(1, sum(f.file_bytes or 0 for f in known) // max(1, rows))
         return max(1, min(_BATCH_ROWS_MAX, self.memory.batch_bytes // per_row))
 
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
@@ -416,6 +404,19 @@ class LanceTables:
                 )
             _ = dataset.schema  # over a damaged one, Lance panics: here, and nowhere else
             return dataset
+
+
+def _read_fragment(part: Any) -> FragmentFacts:
+    """Not by its metadata, which take Lance longer to convert."""
+    files = part.data_files()
+    deleted = int(part.num_deletions)
+    return FragmentFacts(
+        fragment_id=part.fragment_id,
+        rows=int(part.physical_rows) - deleted,
+        deleted_rows=deleted,
+        files=len(files),
+        file_bytes=sum_known(file.file_size_bytes or None for file in files),
+    )
 
 
 def _fixed_bytes(schema: pa.Schema) -> int:

@@ -214,18 +214,30 @@ def test_what_changes_nothing_takes_no_lease() -> None:
 
 
 def test_a_lost_race_is_planned_again() -> None:
-    table = FakeTable(errors=[LostRace("preempted")])
+    table = FakeTable(ids={1, 2}, errors=[LostRace("preempted")])
     done = run(table)
     assert (done.outcome, done.commits, done.conflicts) == ("done", 1, 1)
+
+
+def test_of_several_tasks_those_land_whose_fragments_nobody_changed() -> None:
+    lost = LostRace("preempted")
+    table = FakeTable(errors=[lost, lost])
+    done = run(table, limits=CompactionLimits(conflict_attempts_max=1))
+    assert (done.outcome, done.commits, done.conflicts) == ("partial", 1, 2)
+    assert (done.fragments_rewritten, table.ids) == ((3, 4), {1, 2, 30})
+    table = FakeTable(errors=[lost, lost])
+    done = run(table)  # and the other in its turn
+    assert (done.outcome, done.commits, done.conflicts) == ("done", 2, 2)
+    assert (done.fragments_rewritten, table.ids) == ((1, 2, 3, 4), {10, 30})
 
 
 def test_races_without_end_are_given_up_by_number_and_by_time() -> None:
     limits = CompactionLimits(conflict_attempts_max=3)
     done = run(FakeTable(errors=[LostRace("preempted")] * 99), limits=limits)
-    assert (done.outcome, done.exit_code, done.conflicts) == ("failed", 4, 3)
+    assert (done.outcome, done.exit_code, done.conflicts) == ("failed", 4, 9)
     table = FakeTable(errors=[LostRace("preempted")] * 99)
     done = run(table, limits=CompactionLimits(conflict_attempts_max=50, conflict_seconds_max=0.0))
-    assert (done.exit_code, done.conflicts) == (4, 1)
+    assert (done.exit_code, done.conflicts) == (4, 3)
 
 
 def test_a_commit_whose_reply_was_lost_is_found_by_its_fragments() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from memwal.config import ResolvedTable, Settings
+from memwal.errors import StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
@@ -171,6 +172,20 @@ def test_a_panic_in_a_job_leaves_what_the_jobs_before_it_did(table: Table) -> No
         ("index-catchup", "failed"),
     ]
     assert "unexpected PanicError: index out of bounds" in str(found.error)
+
+
+def test_a_compaction_that_fails_keeps_no_other_job_from_its_work(table: Table) -> None:
+    def steps(step: str) -> None:
+        if step == "compaction":
+            raise StoreUnavailable("gone for a moment")
+
+    request = MaintainRequest(compaction="always")
+    (found,) = run_maintain(options(table, steps=steps, request=request), Quiet()).tables
+    assert isinstance(found, MaintainTableReport)
+    done = {job.job: job.report.outcome for job in found.jobs}
+    assert (done.pop("compaction"), found.outcome) == ("failed", "partial")
+    assert [*done] == ORDER
+    assert "failed" not in done.values()
 
 
 def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
