@@ -78,7 +78,7 @@ class Option:
     parse: checks one value of a text or a list, and returns what it stands for.
     setting: the key of memwal.toml that it overrides in one run.
     form: its title in the form of a DAG, for those who start a run by hand; without it, only
-        whoever writes a DAG can set it.
+        whoever writes a DAG can set it. Not all DAGs have such fields (`memwal_airflow.forms`).
     """
 
     meaning: str = ""
@@ -284,7 +284,7 @@ def _find_kind(name: str, kind: Any, is_optional: bool) -> Kind:
             return Kind.CHOICES
         return Kind.PAIRS if get_origin(items) is tuple else Kind.LIST
     if kind in (int, float):
-        if name.endswith("_seconds"):
+        if "seconds" in name.split("_"):
             return Kind.DURATION
         return Kind.SIZE if "bytes" in name.split("_") else Kind.NUMBER
     return Kind.TEXT

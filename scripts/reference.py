@@ -24,7 +24,7 @@ from memwal.config import Settings, name_variable
 from memwal.config.known_names import VARIABLES
 from memwal.rows.conversions import MEANINGS
 from memwal.rows.pairs import describe_pairs
-from memwal.run.metrics.telemetry import METRICS
+from memwal.run.metrics.sink import METRICS
 from memwal.text import name_some
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"

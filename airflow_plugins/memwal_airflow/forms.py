@@ -24,7 +24,7 @@ TABLES_MAX = 1_000
 SHARDS_MAX = 1_000
 _SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
-# The DAGs whose forms show the options of their jobs.
+# The DAGs whose forms show the options of their jobs; those of a merge are in that of a backfill.
 _FORMS = ("garbage", "rescue", "backfill")
 
 

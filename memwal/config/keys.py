@@ -167,7 +167,7 @@ class ColumnOperator(BaseModel):
 
 
 class PolicySettings(BaseModel):
-    """`[tables.NAME.policy]`: how several rows of one key become one (`memwal.policy`)."""
+    """`[tables.NAME.policy]`: how several rows of one key become one (`memwal.rows.policy`)."""
 
     model_config = _STRICT
 

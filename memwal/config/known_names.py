@@ -48,14 +48,16 @@ _AZURE = """
     federated_token_file identity_endpoint master_key msi_endpoint msi_resource_id object_id
     sas_key sas_token skip_signature tenant_id token use_azure_cli use_emulator use_fabric_endpoint
 """
+STORES = {
+    "s3": (("", "aws_"), _S3),
+    "gs": (("", "google_"), _GOOGLE),
+    "az": (("", "azure_", "azure_storage_"), _AZURE),
+    "abfss": (("", "azure_", "azure_storage_"), _AZURE),
+}
+"""The schemes of stores of buckets, each with the prefixes and the names of its options."""
 _OPTIONS = frozenset(
     prefix + name
-    for prefixes, names in (
-        (("",), _GENERAL),
-        (("", "aws_"), _S3),
-        (("", "google_"), _GOOGLE),
-        (("", "azure_", "azure_storage_"), _AZURE),
-    )
+    for prefixes, names in ((("",), _GENERAL), *STORES.values())
     for prefix in prefixes
     for name in names.split()
 )

@@ -51,7 +51,6 @@ from memwal.run.tables import OpenTable
 from memwal.store.records.ingests import (
     WHOLE,
     Begun,
-    Format,
     PlanRecord,
     Round,
     Rounds,
@@ -182,8 +181,7 @@ class Ingester:
 
     def _find_files(self) -> list[SourceFile]:
         request = self.options.request
-        wanted = None if request.format is None else Format(request.format)
-        files = self._files.find(request.sources, wanted)
+        files = self._files.find(request.sources, request.format)
         if any(file.uri == self.stores.uri for file in files):
             raise Usage(f"{self.stores.uri} can't be ingested into itself")
         return files

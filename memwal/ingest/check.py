@@ -19,7 +19,7 @@ from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, examine
 from memwal.model import ShardId
 from memwal.report import DONE
-from memwal.store.records.ingests import Format, SourceFile
+from memwal.store.records.ingests import SourceFile
 
 FINDINGS_MAX = 100
 COUNTED_MAX = 10_000
@@ -59,7 +59,7 @@ def list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]
         for f in shape.schema
         if f.name in there
         and (
-            file.format in (Format.CSV, Format.JSONL)
+            file.format in ("csv", "jsonl")
             or there[f.name].type != f.type
             or (there[f.name].nullable and not f.nullable)
         )

@@ -149,7 +149,7 @@ def describe_sources(
     return tuple(
         IngestSourceReport(
             uri=file.uri,
-            format=file.format.value,
+            format=file.format,
             bytes=file.size_bytes,
             rows=rows.get(file.uri),
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from memwal.format.layout import parse_ingest_id, parse_shard
+from memwal.model import SourceFormat
 from memwal.options import Option
 from memwal.rows.conversions import Conversion
 
@@ -28,7 +29,7 @@ class IngestRequest:
     sources: tuple[str, ...] = ()
     spooled: SpooledInput | None = None
     format: Annotated[
-        Literal["parquet", "arrow", "csv", "jsonl", "lance"] | None,
+        SourceFormat | None,
         Option(meaning="Default: by the files' names."),
     ] = None
     renamed: Annotated[

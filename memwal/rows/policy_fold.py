@@ -1,4 +1,4 @@
-"""Folding a shard's rows by its table's policy (`memwal.policy` has the rules). Pure (Arrow).
+"""Folding a shard's rows by its table's policy (`memwal.rows.policy` has the rules). Pure (Arrow).
 
 First the generations' rows alone: which of them count, and for which keys the base's row is asked
 for. Then, with those, the rows that come out. Time is one instant, given from outside.

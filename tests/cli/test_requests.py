@@ -24,11 +24,12 @@ from scripts.reference import _describe_options
 
 @dataclass(frozen=True, kw_only=True)
 class Longer(MergeRequest):
-    """A merge that can be asked for one thing more."""
+    """A merge that can be asked for more."""
 
     pause_seconds: Annotated[
         float, Option(meaning="How long to pause between commits.", metavar="5s", form="Pause")
     ] = 1.5
+    seconds_max: Annotated[float | None, Option(meaning="Begin no commit after this long.")] = None
 
 
 def make_command(request: type) -> tuple[typer.Typer, list[Any]]:
@@ -63,6 +64,7 @@ def run(request: type, *words: str) -> Any:
 def test_an_option_that_is_added_is_on_the_command_line_and_in_the_reference() -> None:
     assert run(Longer).pause_seconds == 1.5
     assert run(Longer, "--pause", "2m").pause_seconds == 120.0
+    assert run(Longer, "--seconds-max", "10m").seconds_max == 600.0
     with pytest.raises(Usage, match="--pause '5': expected a number and a unit"):
         run(Longer, "--pause", "5")
     command = typer.main.get_command(make_command(Longer)[0])

@@ -17,7 +17,6 @@ from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.sources.files import SourceFiles, open_system
 from memwal.ingest.sources.text_files import convert_text
 from memwal.rows.pairs import STRICT
-from memwal.store.records.ingests import Format
 from tests.support.stores import make_address
 
 pytestmark = pytest.mark.integration
@@ -126,12 +125,12 @@ def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
     files = SourceFiles({})
     found = files.find([str(tmp_path), str(tmp_path / "a.csv")])
     assert [(f.uri.removeprefix(f"{tmp_path}/"), f.format) for f in found] == [
-        ("a.csv", Format.CSV),
-        ("b/1.pq", Format.PARQUET),
-        ("b/2.parquet", Format.PARQUET),
+        ("a.csv", "csv"),
+        ("b/1.pq", "parquet"),
+        ("b/2.parquet", "parquet"),
     ]
-    [forced] = files.find([str(tmp_path / "n.txt")], Format.CSV)
-    assert forced.format is Format.CSV
+    [forced] = files.find([str(tmp_path / "n.txt")], "csv")
+    assert forced.format == "csv"
 
 
 def test_what_is_no_source(tmp_path) -> None:
@@ -148,7 +147,7 @@ def test_what_is_no_source(tmp_path) -> None:
     with pytest.raises(Usage, match="can't be read as parquet"):
         files.read_schema(torn)
     with pytest.raises((Usage, NotATable)):
-        files.find([str(tmp_path)], Format.LANCE)
+        files.find([str(tmp_path)], "lance")
 
 
 def test_a_lance_source_stays_at_its_version(tmp_path) -> None:
@@ -215,7 +214,7 @@ def test_sources_on_azure(request, tmp_path) -> None:
         assert pa.concat_tables(files.read_chunks(file, 10)).equals(ROWS)
     lance.write_dataset(ROWS, f"{place.uri}/lance", storage_options=place.storage_options)
     [file] = files.find([f"{place.uri}/lance"])
-    assert (file.format, files.count_rows(file)) == (Format.LANCE, 95)
+    assert (file.format, files.count_rows(file)) == ("lance", 95)
     with pytest.raises(Usage, match="no such source"):
         files.find([f"az://{container}/nowhere"])
 

@@ -20,18 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import Unsupported, Usage
-from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources import text_files
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve
-from memwal.options import list_options
 from memwal.read import open_table
 from memwal.read.output import write_file
 from memwal.rows.json_values import from_json, to_json
 from memwal.rows.pairs import STRICT
-from memwal.store.records.ingests import Format, PlanRecord, Round, SourceFile
+from memwal.store.records.ingests import PlanRecord, Round, SourceFile
 from memwal.testing import MemoryObjects
 from tests.ingest.test_ingest_identity import run
 from tests.support.ingest_tables import KEY
@@ -347,15 +345,10 @@ def test_patterns_that_the_shell_did_not_expand(tmp_path) -> None:
         find("*.parquet")
 
 
-def test_every_format_is_named_by_its_option() -> None:
-    declared = next(one for one in list_options(IngestRequest) if one.name == "format")
-    assert declared.choices == tuple(Format)
-
-
 def test_a_plan_with_a_format_that_is_not_known_was_made_by_a_newer_build() -> None:
     objects = MemoryObjects()
     stored = Round(objects, "nightly", 1, "run")
-    file = SourceFile(uri="/in/a.parquet", format=Format.PARQUET, size_bytes=1, stamp="1")
+    file = SourceFile(uri="/in/a.parquet", format="parquet", size_bytes=1, stamp="1")
     stored.begin(PlanRecord(sources=(file,), chunk_rows=1, rows_per_entry_max=1, spec_id=0))
     path = f"{stored.folder}/plan.json"
     objects.put(path, objects.get(path).replace(b'"parquet"', b'"of-tomorrow"'))
@@ -368,7 +361,7 @@ def test_compressed_lines(tmp_path) -> None:
         (tmp_path / name).write_bytes(pack(b'{"id": 1}\n' if "json" in name else b"id\n1\n"))
     files = SourceFiles({}, SourceColumns(types={"id": pa.int64()}))
     found = files.find([str(tmp_path)])
-    assert [file.format for file in found] == [Format.JSONL, Format.CSV]
+    assert [file.format for file in found] == ["jsonl", "csv"]
     assert [read(files.read_chunks(f, 9)).to_pylist() for f in found] == [[{"id": 1}]] * 2
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from memwal.errors import Missing, Refused
 from memwal.ingest.sources.files import SourceFiles
-from memwal.store.records.ingests import Format, PlanRecord, SourceFile
+from memwal.store.records.ingests import PlanRecord, SourceFile
 from memwal.threads import side_by_side
 
 _DIGEST_BYTES = 12
@@ -89,7 +89,7 @@ def select_new(
         before = known.get(file.uri)
         if before is None or again:
             new.append(file)
-        elif file.format is Format.LANCE:
+        elif file.format == "lance":
             _check_as_ingested(files, before, file)
         elif is_same(files, before, file):
             # Recorded with its new time, so that it need not be read again.
@@ -113,7 +113,7 @@ def add_digest(
     """The file with a digest of its content, which is read unless it has one already."""
     if file.digest is not None:
         return file
-    if file.format is Format.LANCE:
+    if file.format == "lance":
         return file.model_copy(update={"digest": files.digest_table(file)})
     return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
@@ -138,7 +138,7 @@ def check_unchanged(
         now = there.get(file.uri)
         if now is None:
             changed = "is gone"
-        elif file.format is Format.LANCE:
+        elif file.format == "lance":
             changed = _find_change(files, file)
         else:
             changed = "" if is_same(files, file, now) else "has changed"

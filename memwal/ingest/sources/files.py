@@ -41,8 +41,9 @@ from memwal.ingest.sources.text_files import (
 )
 from memwal.ingest.values.exact import make_plain, make_plain_schema
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
+from memwal.model import SourceFormat
 from memwal.store.objects.opening import check_encoding, normalise_uri
-from memwal.store.records.ingests import Format, SourceFile
+from memwal.store.records.ingests import SourceFile
 from memwal.store.tables.datasets import LanceTables
 from memwal.threads import side_by_side
 
@@ -67,18 +68,18 @@ _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
 _BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
 _COMPRESSED = ("", ".gz", ".zst", ".bz2")
-_ENDINGS = {
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".arrows": Format.ARROW,
-    ".ipc": Format.ARROW,
-    ".feather": Format.ARROW,
-    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
-    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
+_ENDINGS: dict[str, SourceFormat] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+    **{f".csv{more}": "csv" for more in _COMPRESSED},
+    **{f".{n}{more}": "jsonl" for n in ("jsonl", "ndjson") for more in _COMPRESSED},
 }
 # .json files may hold anything: they are read when named, not when found in a folder.
-_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
+_NAMED_ENDINGS = _ENDINGS | {f".json{more}": "jsonl" for more in _COMPRESSED}
 
 
 def digest_fragments(dataset: Any) -> str:
@@ -170,7 +171,9 @@ class SourceFiles:
 
     # ---- finding
 
-    def find(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
+    def find(
+        self, addresses: Sequence[str], wanted: SourceFormat | None = None
+    ) -> list[SourceFile]:
         """The files at the addresses, in the order given; those of a folder by name."""
         files: dict[str, SourceFile] = {}
         for address in addresses:
@@ -185,8 +188,8 @@ class SourceFiles:
                 raise Usage(f"more than {_FILES_MAX} source files; give parts of them at a time")
         return side_by_side(self._add_etag, list(files.values()), _READERS_MAX)
 
-    def _describe_input(self, wanted: Format | None) -> SourceFile:
-        if self._spooled is None or wanted in (None, Format.LANCE):
+    def _describe_input(self, wanted: SourceFormat | None) -> SourceFile:
+        if self._spooled is None or wanted in (None, "lance"):
             raise Usage("standard input (-) needs --format csv, jsonl, parquet or arrow")
         size, digest = self._spooled.size_bytes, self._spooled.digest
         return SourceFile(
@@ -213,7 +216,7 @@ class SourceFiles:
     def _add_etag(self, file: SourceFile) -> SourceFile:
         """The file with the etag that its store has for it, if any; takes a request."""
         system, path = self._system(file.uri)
-        if file.format is Format.LANCE or isinstance(system, fs.LocalFileSystem):
+        if file.format == "lance" or isinstance(system, fs.LocalFileSystem):
             return file
         with self._translating(file.uri):
             known = system.open_input_stream(path, compression=None).metadata() or {}
@@ -235,7 +238,7 @@ class SourceFiles:
                 on_read(len(data))
         return f"sha256:{digest.hexdigest()}"
 
-    def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
+    def _find_behind(self, uri: str, wanted: SourceFormat | None) -> list[SourceFile]:
         check_encoding(uri)
         system, path = self._system(uri)
         with self._translating(uri):
@@ -245,12 +248,12 @@ class SourceFiles:
         if info.type == fs.FileType.File:
             return [self._describe_file(uri, info, wanted or _require_format(uri))]
         versions = system.get_file_info(f"{path}/_versions")
-        if wanted is Format.LANCE or versions.type == fs.FileType.Directory:
+        if wanted == "lance" or versions.type == fs.FileType.Directory:
             return [self._describe_lance(uri)]
         return self._list_folder(uri, path, system, wanted)
 
     def _list_folder(
-        self, uri: str, path: str, system: fs.FileSystem, wanted: Format | None
+        self, uri: str, path: str, system: fs.FileSystem, wanted: SourceFormat | None
     ) -> list[SourceFile]:
         selector = fs.FileSelector(path, recursive=True)
         with self._translating(uri):
@@ -271,7 +274,7 @@ class SourceFiles:
             raise Usage(f"{uri}: the folder holds no source file ({', '.join(_ENDINGS)})")
         return found
 
-    def _describe_file(self, uri: str, info: fs.FileInfo, kind: Format) -> SourceFile:
+    def _describe_file(self, uri: str, info: fs.FileInfo, kind: SourceFormat) -> SourceFile:
         return SourceFile(
             uri=uri, format=kind, size_bytes=int(info.size or 0), stamp=str(info.mtime_ns or 0)
         )
@@ -279,7 +282,7 @@ class SourceFiles:
     def _describe_lance(self, uri: str) -> SourceFile:
         dataset = self._open_dataset(uri, None)
         version = int(dataset.version)
-        return SourceFile(uri=uri, format=Format.LANCE, size_bytes=0, stamp=f"version {version}")
+        return SourceFile(uri=uri, format="lance", size_bytes=0, stamp=f"version {version}")
 
     # ---- reading
 
@@ -289,24 +292,24 @@ class SourceFiles:
         return self._columns.convert_schema(own, file.uri)
 
     def _read_own_schema(self, file: SourceFile) -> pa.Schema:
-        if file.format is Format.LANCE:
+        if file.format == "lance":
             return self._open_lance(file).schema
         with self._translating(file.uri, file.format):
-            if file.format is Format.PARQUET:
+            if file.format == "parquet":
                 return self._open_parquet(file).schema_arrow
-            if file.format is Format.CSV:
+            if file.format == "csv":
                 names, types = read_names(self._open_bytes(file)), self._columns.source_types
                 check_separator(names, types, file.uri)
                 return pa.schema([(name, types.get(name, pa.string())) for name in names])
-            if file.format is Format.JSONL:
+            if file.format == "jsonl":
                 return read_json_schema(self._open_bytes(file), self._columns)
             return self._open_arrow(file)[0]
 
     def count_rows(self, file: SourceFile) -> int | None:
         """How many rows the file has; None when that takes reading them."""
-        if file.format is Format.LANCE:
+        if file.format == "lance":
             return int(self._open_lance(file).count_rows())
-        if file.format is not Format.PARQUET:
+        if file.format != "parquet":
             return None
         with self._translating(file.uri, file.format):
             return int(self._open_parquet(file).metadata.num_rows)
@@ -348,9 +351,9 @@ class SourceFiles:
     def _cut_chunks(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
     ) -> Iterator[pa.Table]:
-        if file.format is Format.CSV:
+        if file.format == "csv":
             chunks = read_csv(lambda: self._open_bytes(file), chunk_rows, wanted)
-        elif file.format is Format.JSONL:
+        elif file.format == "jsonl":
             chunks = read_json(self._open_bytes(file), self._columns, chunk_rows, wanted)
         else:
             return cut_batches(self._read_batches(file, chunk_rows, first_row, wanted), chunk_rows)
@@ -359,13 +362,13 @@ class SourceFiles:
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        if file.format is Format.LANCE:
+        if file.format == "lance":
             scan = self._open_lance(file).scanner(
                 columns=wanted, offset=first_row, scan_in_order=True
             )
             yield from scan.to_batches()
             return
-        if file.format is Format.PARQUET:
+        if file.format == "parquet":
             parquet = self._open_parquet(file)
             groups, skipped = find_groups(parquet.metadata, first_row)
             found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
@@ -419,7 +422,7 @@ class SourceFiles:
         return digest_fragments(self._open_lance(file))
 
     @contextmanager
-    def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
+    def _translating(self, uri: str, kind: SourceFormat | None = None) -> Iterator[None]:
         """Translate errors to ours; errors in a file's content only when its `kind` is given."""
         try:
             yield
@@ -439,14 +442,14 @@ class SourceFiles:
             raise Usage(f"{uri}: can't be read as {kind}: {text}") from None
 
 
-def _require_format(uri: str) -> Format:
+def _require_format(uri: str) -> SourceFormat:
     found = _guess_format(uri, _NAMED_ENDINGS)
     if found is None:
         raise Usage(f"{uri}: can't tell its format from its name; give --format")
     return found
 
 
-def _guess_format(path: str, endings: Mapping[str, Format] = _ENDINGS) -> Format | None:
+def _guess_format(path: str, endings: Mapping[str, SourceFormat] = _ENDINGS) -> SourceFormat | None:
     name = path.lower()
     return next((kind for ending, kind in endings.items() if name.endswith(ending)), None)
 

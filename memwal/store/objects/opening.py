@@ -1,11 +1,12 @@
 """Opens an object store by its address, and proves what writers need of it.
 
 Put-if-absent is proved by trying it, before anything is written. All that keeps two writers apart
-hangs on it: WAL entries, shard manifests, the lease, and
-the commits that Lance makes by itself. Some servers that speak S3's protocol ignore
-`If-None-Match`, and then each put of a name replaces the one before it, without an error.
+hangs on it: WAL entries, shard manifests, the lease, and the commits that Lance makes by itself.
+Some servers that speak S3's protocol ignore `If-None-Match`, and then each put of a name replaces
+the one before it, without an error.
 
-A new store takes a module of its own, its scheme in `_BUCKET_STORES` and a case in `open_objects`.
+A new store takes its scheme in `memwal.config.known_names.STORES` and, if obstore does not know it,
+a module of its own and a case in `open_objects`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
+from memwal.config.known_names import STORES
 from memwal.config.namespaces import OPTION
 from memwal.config.namespaces import SCHEME as NAMESPACES
 from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable, Unsupported
@@ -33,7 +35,6 @@ _proven: set[str] = set()
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
-_BUCKET_STORES = ("s3", "gs", "az", "abfss")
 _BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
 _ABFSS = re.compile(r"abfss://([^/@]+)@([^/.]+)[^/]*(.*)")
 _CONTAINER_AT_HOST = re.compile(
@@ -170,11 +171,11 @@ def normalise_uri(uri: str) -> str:
     name, rest = scheme[1].lower(), uri[scheme.end() :]
     if name == "file":
         return _file_root(rest)
-    if name in _BUCKET_STORES:
+    if name in STORES:
         return _bucket_root(name, rest)
     if uri.startswith(NAMESPACES):
         return uri
-    supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
+    supported = ", ".join(f"{name}://" for name in ("file", *STORES))
     raise errors.Unsupported("MW-O09", f"{name}:// is not supported; a local path, {supported} are")
 
 
@@ -189,7 +190,7 @@ def check_encoding(uri: str) -> None:
 def is_in_bucket(uri: str) -> bool:
     """Whether the address leads into a store of buckets that we open."""
     scheme = _SCHEME.match(uri)
-    return scheme is not None and scheme[1].lower() in _BUCKET_STORES
+    return scheme is not None and scheme[1].lower() in STORES
 
 
 def same_place(uri: str, storage_options: Mapping[str, str]) -> object:

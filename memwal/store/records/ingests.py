@@ -36,14 +36,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from memwal.errors import AlreadyExists, Corruption, Missing, StandDown, Unsupported
 from memwal.format import layout
-from memwal.model import ShardId
+from memwal.model import ShardId, SourceFormat
 from memwal.ports import Objects
 from memwal.store.shards.writers import Tip
 
@@ -52,16 +51,6 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 WHOLE = "all"
 """The track of an ingest that one process writes."""
 _KEPT = 2
-
-
-class Format(StrEnum):
-    """What a source file is."""
-
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    CSV = "csv"
-    JSONL = "jsonl"
-    LANCE = "lance"
 
 
 class _Stored(BaseModel):
@@ -79,7 +68,7 @@ class SourceFile(_Stored):
     """
 
     uri: str
-    format: Format
+    format: SourceFormat
     size_bytes: int = Field(ge=0)
     stamp: str
     etag: str = ""

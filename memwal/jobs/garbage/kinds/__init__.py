@@ -31,7 +31,7 @@ class GarbageKind(Protocol):
 
     @property
     def NAME(self) -> str:  # noqa: N802 - a module's constant
-        """The kind's name."""
+        """The kind's name. Several kinds are all `ORPHAN` in a report."""
         ...
 
     def find_items(self, survey: Survey) -> Iterator[Item]:

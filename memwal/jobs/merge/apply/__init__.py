@@ -198,11 +198,15 @@ class ShardMerger:
             return
         check_table(view)
         self.check_same_table(run, view, shard, request)
-        while (plan := plan_commit(shard, bounded, self.limits)) is not None:
+        while (plan := self.plan_next(shard, bounded)) is not None:
             view = self._commit_prefix(run, view, plan, bounded)
             shard = view.shards[0]
             self.check_same_table(run, view, shard, request)
         check_next(shard, request)
+
+    def plan_next(self, shard: ShardView, request: MergeRequest) -> NextCommit | None:
+        """The next commit of a shard, here or in a shared one; None when no more is to be made."""
+        return plan_commit(shard, request, self.limits)
 
     def check_same_table(
         self, run: ShardRun, view: TableView, shard: ShardView, request: MergeRequest

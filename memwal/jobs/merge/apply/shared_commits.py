@@ -29,7 +29,6 @@ from memwal.jobs.merge.plan import (
     check_table,
     choose_folds,
     choose_plans,
-    plan_commit,
 )
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
@@ -142,8 +141,7 @@ class _Rounds:
             if shard.shard_id not in together:
                 continue
             with self._taking_out(shard.shard_id):
-                bounded = self.bounded[shard.shard_id]
-                plan = plan_commit(shard, bounded, self.single.limits)
+                plan = self.single.plan_next(shard, self.bounded[shard.shard_id])
                 if plan is not None:
                     plans[shard.shard_id] = plan
         return plans

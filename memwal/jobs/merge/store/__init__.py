@@ -1,9 +1,9 @@
 """The merger's side of the base table: reading generations, and the commits of a merge.
 
-With a row-merge policy, folds follow `memwal.policy`'s rules. All rows of the prefix are held in
-memory, which `bytes_per_commit_max` bounds. The base's rows are read when the commit is made, at
+With a row-merge policy, folds follow `memwal.rows.policy`'s rules. All rows of the prefix are held
+in memory, which `bytes_per_commit_max` bounds. The base's rows are read when the commit is made, at
 the version that it is made against. If one of them has changed since, the commit fails (see
-`memwal.policy`), and the next attempt reads it again.
+`memwal.rows.policy`), and the next attempt reads it again.
 """
 
 from __future__ import annotations
