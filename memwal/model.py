@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NewType
+from typing import Any, NewType
 
 # A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`.
 ShardId = NewType("ShardId", str)
-
-SourceFormat = Literal["parquet", "arrow", "csv", "jsonl", "lance"]
-"""What a file, or a table, is that an ingest reads."""
 
 GRACE_SECONDS = 3600.0  # what nothing needs any more is kept, for readers that are still at it
 FRESHNESS_SECONDS = 60.0  # within which the rows of a table are merged that says nothing of it

@@ -48,6 +48,8 @@ Bounds = tuple[float | None, float | None]
 PRIORITY = 5  # of a table that has none, of 1 to 9: the highest comes first
 Consistency = Literal["latest", "snapshot"]
 """Where a reader takes the shards from: their current manifests, or the shard snapshot."""
+SourceFormat = Literal["parquet", "arrow", "csv", "jsonl", "lance"]
+"""What a file, or a table, is that an ingest reads."""
 
 
 class Kind(StrEnum):

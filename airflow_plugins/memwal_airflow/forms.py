@@ -65,7 +65,8 @@ def _build_param(declared: DeclaredOption) -> Param:
     schema: dict[str, Any]
     match declared.kind:
         case Kind.SWITCH | Kind.EITHER:
-            default, schema = bool(default), {"type": "boolean"}
+            default = bool(default) if declared.kind is Kind.SWITCH else None
+            schema = {"type": ["boolean", "null"]}
         case Kind.LIST:
             items = {"type": "string", "pattern": _SHARD}
             default, schema = [], {"type": ["array", "null"], "items": items}

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from memwal.format.layout import parse_ingest_id, parse_shard
-from memwal.model import SourceFormat
-from memwal.options import Option
+from memwal.options import Option, SourceFormat
 from memwal.rows.conversions import Conversion
 
 Pairs = tuple[tuple[str, str], ...]

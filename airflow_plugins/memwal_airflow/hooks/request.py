@@ -20,7 +20,7 @@ from memwal.text import one_line
 
 NAME_CHARACTERS_MAX = 2_048
 _BEGINNING = re.compile("[0-9a-fA-F][0-9a-fA-F-]{0,30}")
-_TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
+_TRUE, _FALSE, _UNSAID = {"true", "1", "yes"}, {"false", "0", "no"}, {"none", ""}
 
 
 def check_name(what: str, name: Any) -> str:
@@ -117,8 +117,8 @@ def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Non
         if key not in params:
             near = get_close_matches(key, params, 1)
             meant = f" (is {near[0]!r} meant?)" if near else ""
-            takes = ", ".join(params)
-            raise Usage(f"unknown key {mask(key)} in the run's conf{meant}; the DAG takes {takes}")
+            text = f"unknown key {mask(key)} in the run's conf{meant}; the DAG takes "
+            raise Usage(text + ", ".join(params))
     for key, value in given.items():
         if params[key] != value:
             raise Usage(
@@ -129,13 +129,10 @@ def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Non
 
 def is_true(value: Any) -> bool:
     """Whether a field is true, also as the text that a template rendered. Raises Usage."""
-    if not _is_switch(value):
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE | _UNSAID:
         raise Usage(f"{mask(str(value))}: expected true or false")
-    return str(value).strip().lower() in _TRUE
-
-
-def _is_switch(value: Any) -> bool:
-    return str(value).strip().lower() in _TRUE | _FALSE
+    return text in _TRUE
 
 
 def build_option(declared: DeclaredOption, value: Any) -> list[str]:
@@ -145,7 +142,8 @@ def build_option(declared: DeclaredOption, value: Any) -> list[str]:
     """
     kind = declared.kind
     if kind in (Kind.SWITCH, Kind.EITHER):
-        return [declared.flag] if is_true(value) else []
+        is_no = kind is Kind.EITHER and str(value).strip().lower() in _FALSE
+        return [declared.flag] if is_true(value) else [f"--no-{declared.flag[2:]}"] * is_no
     found: list[Any] = [value]
     if kind is Kind.PAIRS:
         found = [f"{name}={given}" for name, given in (value or {}).items()]

@@ -41,7 +41,7 @@ from memwal.ingest.sources.text_files import (
 )
 from memwal.ingest.values.exact import make_plain, make_plain_schema
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
-from memwal.model import SourceFormat
+from memwal.options import SourceFormat
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import SourceFile
 from memwal.store.tables.datasets import LanceTables

@@ -42,7 +42,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from memwal.errors import AlreadyExists, Corruption, Missing, StandDown, Unsupported
 from memwal.format import layout
-from memwal.model import ShardId, SourceFormat
+from memwal.model import ShardId
+from memwal.options import SourceFormat
 from memwal.ports import Objects
 from memwal.store.shards.writers import Tip
 
