@@ -189,15 +189,6 @@ def test_an_option_that_is_declared_is_a_field_and_in_the_form(
     assert forms.build_run_fields("garbage")["pause"] == "{{ params.pause }}"
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [(None, []), ("None", []), ("", []), (True, ["--wal"]), ("True", ["--wal"]),
-     (False, ["--no-wal"]), ("False", ["--no-wal"])],
-)  # fmt: skip
-def test_what_is_refused_is_not_left_to_the_configuration(value: Any, words: list[str]) -> None:
-    assert build("garbage", wal=value).list_options() == words
-
-
 def test_a_form_leaves_to_the_configuration_what_nobody_chose() -> None:
     params = forms.build_run_params(Config(), "garbage")
     assert (params["wal"].resolve(), params["execute"].resolve()) == (None, False)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from memwal_airflow.hooks.request import (
     NAME_CHARACTERS_MAX,
+    build_option,
     build_words,
     check_keys,
     check_name,
@@ -17,6 +18,8 @@ from memwal_airflow.hooks.request import (
 
 from memwal.config import Config
 from memwal.errors import Usage
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.options import list_options
 
 SHARD = "0c9a1b6e-5a52-4c5f-9b2e-6d0f6f0f0a01"
 SECRET = "s3://user:hunter2@lake/secret"
@@ -138,3 +141,13 @@ def test_keys_that_are_not_known_or_have_no_effect() -> None:
     assert "meant" not in str(caught.value)
     with pytest.raises(Usage, match="dag_run_conf_overrides_params"):
         check_keys({"dry_run": True}, {"tables": [], "dry_run": False})
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, []), ("None", []), ("", []), (True, ["--wal"]), ("True", ["--wal"]),
+     (False, ["--no-wal"]), ("False", ["--no-wal"])],
+)  # fmt: skip
+def test_what_is_refused_is_not_left_to_the_configuration(value: Any, words: list[str]) -> None:
+    (wal,) = (declared for declared in list_options(GarbageRequest) if declared.name == "wal")
+    assert build_option(wal, value) == words
