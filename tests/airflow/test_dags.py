@@ -137,7 +137,6 @@ def test_the_forms_refuse_what_does_not_fit(named: InProcessAirflow) -> None:
             {"grace": "-1h"},
             {"execute": "yes"},
             {"wal": 1},
-            {"wal": None},
         ],
     }
     for job, confs in unfit.items():
@@ -215,7 +214,7 @@ EVERYTHING = {"shards": ["0f", "a1"], "idle": "1h", "drop_torn": True}
         ("verify", {}, []),
         ("snapshot", {"dry_run": True}, ["--dry-run"]),
         ("merge", {"dry_run": True}, ["--dry-run"]),
-        ("garbage", OWN, ["--retention=9d", "--grace=2h"]),
+        ("garbage", OWN, ["--retention=9d", "--grace=2h", "--no-wal"]),
         # It is read again, and takes no place from a run.
         ("backup", {"dry_run": True}, ["--verify", "--dry-run"]),
         ("rescue", {}, ["--idle=10m", "--dry-run"]),

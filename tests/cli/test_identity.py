@@ -49,7 +49,9 @@ def test_the_command_does_not_start(overwritten: Path, command: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("module", ["errors", "config", "read", "format.codec", "store.shards.wal"])
+@pytest.mark.parametrize(
+    "module", ["errors", "config", "read.table", "format.codec", "store.shards.wal"]
+)
 def test_no_module_can_be_imported(overwritten: Path, module: str) -> None:
     done = run(overwritten, f"import memwal.{module}")
     assert done.returncode == 1
