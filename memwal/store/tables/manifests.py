@@ -56,7 +56,7 @@ def check_table_folder(objects: Objects) -> None:
         raise NotATable(
             f"{objects.uri}: "
             + (
-                "not a Lance table (commands on TABLE... take a folder with a slash at its end)"
+                "not a Lance table; with a slash at its end it names the tables below it, if any"
                 if folders
                 else "no such table"
             )
