@@ -194,9 +194,10 @@ class LanceTables:
 
         For reading only: a commit would move a handle that others hold. Raises as `at`.
         """
-        if self._seen is None or int(self._seen.version) != version:
-            self._remember(self.at(version))
-        return self._seen
+        seen = self._seen  # threads share this
+        if seen is not None and int(seen.version) == version:
+            return seen
+        return self._remember(self.at(version))
 
     def bases(self, version: int) -> tuple[str, ...]:
         """The folders that a version has registered for files outside its own folder.
@@ -213,10 +214,12 @@ class LanceTables:
 
         Raises what `call_lance` raises.
         """
-        if version not in self._fragments:
+        found = self._fragments.get(version)
+        if found is None:
             parts = call_lance(self.seen(version).get_fragments)
-            self._fragments = {version: tuple(map(_read_fragment, parts))}
-        return self._fragments[version]
+            found = tuple(map(_read_fragment, parts))
+            self._fragments = {version: found}
+        return found
 
     def plan_compaction(
         self, version: int, *, target_rows: int, deleted_share: float
@@ -226,7 +229,8 @@ class LanceTables:
         It is remembered until another one is asked for. Raises what `call_lance` raises.
         """
         asked = (version, target_rows, deleted_share)
-        if asked not in self._planned:
+        planned = self._planned.get(asked)
+        if planned is None:
             dataset = self.seen(version)
             options = {
                 "target_rows_per_fragment": target_rows,
@@ -241,8 +245,9 @@ class LanceTables:
             # Lance's own parsing of so many fragments takes longer than the plan.
             parts = [json.loads(task)["task"]["fragments"] for task in tasks]
             ids = [tuple(int(part["id"]) for part in found) for found in parts]
-            self._planned = {asked: list(zip(ids, tasks, strict=True))}
-        return self._planned[asked]
+            planned = list(zip(ids, tasks, strict=True))
+            self._planned = {asked: planned}
+        return planned
 
     def batch_rows(self, version: int) -> int:
         """How many of a version's rows make a batch that fits into memory; at least one.
