@@ -53,12 +53,19 @@ class SegmentFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFacts:
-    """One logical index of a version."""
+    """One logical index of a version.
+
+    `partition_rows` are the rows that each segment of a vector index has in each partition, and
+    `partition_target_rows` what the index was told to have in one. They are known only of an index
+    that is about to be extended.
+    """
 
     name: str
     kind: str
     columns: tuple[str, ...]
     segments: tuple[SegmentFacts, ...]
+    partition_rows: tuple[tuple[int, ...], ...] = ()
+    partition_target_rows: int | None = None
 
     @property
     def is_vector(self) -> bool:

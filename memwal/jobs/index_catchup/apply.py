@@ -80,11 +80,14 @@ class IndexTable(Protocol):
         """Commit without indexing, which records progress for every index with full coverage."""
         ...
 
-    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
-        """Index the rows of the latest version that the indexes lack, all in one commit."""
+    def append(self, names: Sequence[str], segments_to_merge: int | None) -> None:
+        """Index the rows of the latest version that the indexes lack, all in one commit.
+
+        With None, Lance splits and joins partitions.
+        """
         ...
 
-    def retrain(self, name: str, segments_to_merge: int) -> None:
+    def retrain(self, name: str, segments_to_merge: int | None) -> None:
         """Retrain a vector index on all rows; for another index, merge that many segments."""
         ...
 
@@ -333,7 +336,7 @@ class IndexCatchupJob:
                 run.committed = todo[0].committed
             return
         built = self._build_all(seen, work)
-        appends: dict[int, list[Run]] = {}
+        appends: dict[int | None, list[Run]] = {}
         for run in work:
             if run.plan.method is Method.APPEND:
                 appends.setdefault(run.plan.segments_to_merge, []).append(run)

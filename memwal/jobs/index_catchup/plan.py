@@ -15,6 +15,8 @@ What Lance 14.0.2 does, and what follows from it
 - Its `retrain` of a PQ index with fewer rows than a codebook has centroids leaves an index that
   covers NOTHING, without an error. Such an index is never retrained here.
 - Its `retrain` keeps metric and quantisation, but chooses the number of partitions anew.
+- It splits a partition that has grown to four times its target, and joins small ones, where it is
+  not told how many segments to merge; told, it leaves partitions as they are, however large.
 - It can't find a nested column ("No column with name"), while segments on one work.
 - Segments of a vector index would each train a model of their own; those stay with append.
 - With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
@@ -54,6 +56,8 @@ def weigh(kind: str, rows: int) -> int:
 SEGMENT_KINDS = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "INVERTED"})
 # A codebook has 2**8 centroids, and needs a row for each.
 PQ_TRAINING_ROWS_MIN = 256
+# What Lance wants in a partition where the index doesn't say; of other types a million.
+_PARTITION_TARGETS = {"IVF_FLAT": 4096, "IVF_RQ": 4096, "IVF_SQ": 8192, "IVF_PQ": 8192}
 
 
 class Method(StrEnum):
@@ -86,7 +90,8 @@ class IndexPlan:
 
     `records` asks for the commit that records progress and indexes nothing. `groups` are the
     fragments of each segment to build; without them, Lance's own optimise does the work and merges
-    the last `segments_to_merge` segments into what it adds. `rows` is how many are indexed.
+    the last `segments_to_merge` segments into what it adds, or, for None, splits partitions and
+    merges what it likes. `rows` is how many are indexed.
     `refusal` is set when the index can't be caught up at all.
     """
 
@@ -97,7 +102,7 @@ class IndexPlan:
     uncovered_rows: int = 0
     rows: int = 0
     records: bool = False
-    segments_to_merge: int = 0
+    segments_to_merge: int | None = 0
     groups: tuple[tuple[FragmentFacts, ...], ...] = ()
     refusal: str | None = None
 
@@ -244,6 +249,10 @@ class _Planner:
         elif asked is Method.SEGMENTS or large:
             why = "their trained model" if index.is_vector else "settings that it doesn't describe"
             note = f"; segments of a {index.kind} index would not share {why}"
+        crowded = 0 if self.table.stable_row_ids else count_crowded(index)
+        if crowded:
+            reason = f"{size}; a partition of {count_of(crowded, 'row')} is split{note}"
+            return replace(work, method=Method.APPEND, segments_to_merge=None, reason=reason)
         merge = count_mergeable(self.table, index, rows)
         last = "the last segment" if merge == 1 else f"the last {merge} segments"
         merging = f", merged with {last}" if merge else ""
@@ -311,6 +320,21 @@ def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
         merge += 1
         younger += size
     return merge
+
+
+def count_crowded(index: IndexFacts) -> int:
+    """How many rows the fullest partition has that Lance would split; 0 for none.
+
+    One counts only if it has doubled since all was one segment: what Lance can't split further (a
+    vector that half of the rows share) is not tried at every catch-up.
+    """
+    target = index.partition_target_rows or _PARTITION_TARGETS.get(index.kind, 2**20)
+    grown = [
+        sum(rows)
+        for rows in zip(*index.partition_rows, strict=False)
+        if sum(rows) > max(4 * target, 2 * rows[0])
+    ]
+    return max(grown, default=0)
 
 
 def group_fragments(

@@ -22,11 +22,11 @@ class LanceIndexTable(LanceIndexes):
         """An optimise call that has nothing to index (see the port)."""
         self._optimise([name], num_indices_to_merge=0)
 
-    def append(self, names: Sequence[str], segments_to_merge: int) -> None:
+    def append(self, names: Sequence[str], segments_to_merge: int | None) -> None:
         """Lance's incremental optimise (see the port)."""
         self._optimise(names, num_indices_to_merge=segments_to_merge)
 
-    def retrain(self, name: str, segments_to_merge: int) -> None:
+    def retrain(self, name: str, segments_to_merge: int | None) -> None:
         """Retrain, or merge segments (see the port)."""
         dataset = self._tables.base()
         described = find_index(dataset, name)

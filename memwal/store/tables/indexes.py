@@ -8,6 +8,7 @@ between.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,18 +62,20 @@ class LanceIndexes:
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version. Raises what `call_lance` raises."""
         dataset = self._tables.seen(version)
+        fragments = self._tables.fragments(version)
+        there = {f.fragment_id for f in fragments}
         return call_lance(
             lambda: TableIndexes(
                 version=version,
-                fragments=self._tables.fragments(version),
-                indexes=tuple(map(_read_facts, describe_indexes(dataset))),
+                fragments=fragments,
+                indexes=tuple(_read_facts(dataset, i, there) for i in describe_indexes(dataset)),
                 stable_row_ids=bool(dataset.has_stable_row_ids),
             )
         )
 
 
-def _read_facts(described: Any) -> IndexFacts:
-    return IndexFacts(
+def _read_facts(dataset: Any, described: Any, fragments: set[int]) -> IndexFacts:
+    facts = IndexFacts(
         name=described.name,
         kind=index_kind(described),
         columns=tuple(described.field_names),
@@ -80,7 +83,15 @@ def _read_facts(described: Any) -> IndexFacts:
             SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
             for s in described.segments
         ),
+        partition_target_rows=described.details.get("target_partition_size"),
     )
+    if not facts.is_vector or len(facts.segments) < 2 or fragments <= facts.covered:
+        return facts
+    found = _try_open(dataset, facts.name)
+    if isinstance(found, str):
+        return facts  # extending it tells what is wrong, and other indexes go on
+    sizes = (tuple(int(p["size"]) for p in part["partitions"]) for part in found["indices"])
+    return replace(facts, partition_rows=tuple(sizes))
 
 
 def list_index_folders(dataset: Any) -> dict[str, int | None]:
@@ -112,14 +123,17 @@ def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, st
                 faults.append((index.name, path, text))
         if not any(name == index.name for name, _, _ in faults) and paths:
             problem = _try_open(dataset, index.name)
-            faults += [(index.name, paths[0], problem)] if problem else []
+            faults += [(index.name, paths[0], problem)] if isinstance(problem, str) else []
     return faults
 
 
-def _try_open(dataset: Any, name: str) -> str | None:
-    """Why an index can't be opened; None if it can. Raises StoreUnavailable."""
+def _try_open(dataset: Any, name: str) -> Any:
+    """The statistics of an index, or a text that says why it can't be opened.
+
+    Raises StoreUnavailable.
+    """
     try:
-        dataset.stats.index_stats(name)
+        return dataset.stats.index_stats(name)
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
         if not is_panic(error) and not isinstance(error, _UNREADABLE):
             raise
@@ -127,7 +141,6 @@ def _try_open(dataset: Any, name: str) -> str | None:
         if says(error, Says.UNREACHED) and not says(error, Says.GONE):
             raise StoreUnavailable(f"{dataset.uri}: {text}") from None
         return text
-    return None
 
 
 def describe_indexes(dataset: Any) -> list[Any]:

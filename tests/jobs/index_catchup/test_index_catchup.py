@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import lance
@@ -13,7 +14,7 @@ import pytest
 from lance.dataset import DocumentGranularity
 from lance.query import MatchQuery
 
-from memwal.config import Settings
+from memwal.config import ResolvedTable, Settings
 from memwal.jobs.index_catchup.job import (
     IndexCatchupOptions,
     run_index_catchup,
@@ -229,6 +230,30 @@ def test_too_many_segments_are_rebuilt(tmp_path: Path) -> None:
     check_caught_up(table, names)
     again = catch_up(table, limits=Settings(retrain_segments_max=2))
     assert again.outcome == "nothing_to_do"
+
+
+def test_partitions_that_grow_are_split(tmp_path: Path) -> None:
+    uri, dice = str(tmp_path / "t"), Random(1)
+
+    def make_vectors(rows: int, centre: float) -> pa.Table:
+        numbers = pa.array([dice.gauss(centre, 1.0) for _ in range(2 * rows)], pa.float32())
+        return pa.table({"v": pa.FixedSizeListArray.from_arrays(numbers, 2)})
+
+    table = ResolvedTable(name="t", uri=uri, settings=Settings(), storage_options={})
+    dataset = lance.write_dataset(make_vectors(40, centre=0.0), uri)
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2, target_partition_size=20)
+    for _ in range(8):
+        dataset = lance.write_dataset(make_vectors(20, centre=5.0), uri, mode="append")
+        options = IndexCatchupOptions(tables=[table], engine="local", request=CatchupRequest())
+        found = done(run_index_catchup(options, Quiet()))["v_idx"]
+        assert (found.method, found.unindexed_rows_after) == ("append", 0)
+    dataset = lance.dataset(uri)
+    parts = dataset.stats.index_stats("v_idx")["indices"]
+    columns = zip(*(i["partitions"] for i in parts), strict=True)
+    sizes = [sum(p["size"] for p in rows) for rows in columns]
+    assert max(sizes) <= 80 < sum(sizes) == 200
+    near = {"column": "v", "q": [5.0, 5.0], "k": 200, "nprobes": len(sizes)}
+    assert dataset.to_table(nearest=near).num_rows == 200
 
 
 def test_a_vector_index_over_a_small_part_is_retrained(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from memwal.jobs.index_catchup.plan import (
     IndexPlan,
     Method,
     check_names,
+    count_crowded,
     count_mergeable,
     group_fragments,
     plan_index,
@@ -221,6 +222,37 @@ def test_segments_stay_few_whatever_is_appended(appends: list[int]) -> None:
         kept, merged = segments[: len(segments) - merge], segments[len(segments) - merge :]
         segments = [*kept, [f for s in merged for f in s] + [len(rows) - 1]]
     assert len(segments) <= 2 + sum(rows).bit_length()
+
+
+# ---- partitions
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "target", "crowded"),
+    [
+        ("IVF_FLAT", [(10_000, 10), (10_001, 0)], None, 20_001),
+        ("IVF_FLAT", [(10_000, 10), (9_000, 0)], None, 0),  # has not doubled
+        ("IVF_PQ", [(10_000, 10), (10_001, 0)], None, 0),  # its partitions may be larger
+        ("IVF_HNSW_SQ", [(10_000, 10), (1_000_000, 0)], None, 0),
+        ("IVF_PQ", [(10, 0), (0, 300), (0, 200)], 100, 500),
+        ("IVF_PQ", [(10, 0), (0, 300), (0, 100)], 100, 0),
+        ("IVF_PQ", [(2_000_000,)], 100, 0),
+        ("IVF_PQ", [], 100, 0),
+    ],
+)
+def test_a_partition_that_has_grown_large_is_split(
+    kind: str, parts: list[tuple[int, ...]], target: int | None, crowded: int
+) -> None:
+    facts = replace(
+        index([0], [1], kind=kind), partition_rows=tuple(parts), partition_target_rows=target
+    )
+    assert count_crowded(facts) == crowded
+    found = plan(facts, 1000, 900, 10)
+    assert found.method is Method.APPEND
+    assert (found.segments_to_merge is None) == bool(crowded)
+    assert ("is split" in found.reason) == bool(crowded)
+    stable = replace(table(1000, 900, 10), stable_row_ids=True)
+    assert plan_index(stable, facts, None, MERGED, None, LIMITS).segments_to_merge == 2
 
 
 # ---- retrain
