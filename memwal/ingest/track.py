@@ -33,7 +33,7 @@ from memwal.ingest.shards import (
 )
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.target import IngestTable, make_place
-from memwal.ingest.values.numbered_chunks import cut_batches, find_marks
+from memwal.ingest.values.numbered_chunks import count_rows, cut_batches
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.model import ShardId
@@ -243,7 +243,7 @@ class Track:
             update={
                 "split": place if len(chunk) else place + 1,
                 "row": row + len(chunk) if len(chunk) else 0,
-                "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
+                "rows": before.rows + count_rows(chunk),
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
             }
         )
