@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from memwal.config import ResolvedTable
     from memwal.ingest.spark.writer import BatchWriter, StreamWriter
     from memwal.read.changes import ChangesOptions
+    from memwal.read.plan.changes import ChangesRequest
     from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
@@ -207,7 +208,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         return replace(asked, table=_follow(asked.table))
 
     @cached_property
-    def _followed(self) -> tuple[ChangesOptions, pa.Schema]:
+    def _followed(self) -> tuple[ChangesRequest, pa.Schema]:
         """The changes asked for, from version to version, and their columns."""
         from memwal.read.spark_changes import fix_range
 
@@ -233,7 +234,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         if is_changes(self.options):
             from memwal.read.spark_changes import ChangesReader
 
-            return ChangesReader(self._followed[0], schema)
+            return ChangesReader(self._changes, self._followed[0], schema)
         plan = self._snapshot.plan
         added = _list_added(plan)
         columns = tuple(f["name"] for f in asked["fields"] if f["name"] not in added)
@@ -252,7 +253,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         from memwal.read.spark_changes import ChangesStreamReader
 
         check_schema(schema.jsonValue(), self._schema())
-        return ChangesStreamReader(self._changes, schema)
+        return ChangesStreamReader(self._changes, self._followed[0], schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Write a DataFrame into the MemWAL."""
