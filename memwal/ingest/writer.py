@@ -81,6 +81,8 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         table = IngestTable.read(stores, view, shard)
         self._shape = table.make_shape(missing_as_null=missing_as_null, convert=convert)
         self._router = table.check_shards()
+        for text in table.list_warnings():
+            _LOG.warning("%s: %s", self.uri, text)
         # Lance claims shards, and does not check the store for put-if-absent.
         stores.prove_store()
         self._rows_max = table.rows_per_entry_max
