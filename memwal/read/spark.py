@@ -39,10 +39,10 @@ follows the changes; its offset is the version. A cursor moves as Spark commits 
 
 Further options: `consistency` (`snapshot`: shards from the table's shard snapshot, in few requests;
 the log says so when it can't be used), `storage.KEY`, `allow_holes`, `allow_reinitialised`,
-`partition_bytes` (about what one task reads), and `keys_bytes_max`: pending keys that take more
-memory are not sent to the tasks, each of which then looks them up in all generations. A task reads
-whole fragments and whole generations. With a row-merge policy it reads all pending generations of a
-shard, and keys that take more are an error.
+`allow_untested_lance`, `partition_bytes` (about what one task reads), and `keys_bytes_max`: pending
+keys that take more memory are not sent to the tasks, each of which then looks them up in all
+generations. A task reads whole fragments and whole generations. With a row-merge policy it reads
+all pending generations of a shard, and keys that take more are an error.
 
 What is loaded may also be a name: of a table in the file `config` (or MEMWAL_CONFIG) where the
 driver runs, or `NAMESPACE:schema.table` if that file has the namespace. `load()` asks the namespace
@@ -393,9 +393,9 @@ def _open_table(table: ResolvedTable) -> ReadableTable:
 @lru_cache(maxsize=_TABLES_MAX)
 def _open_once(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
     """Open a table, and keep it from task to task for Lance's caches."""
-    from memwal.read.table import open_table
+    from memwal.read.table import ReadableTable
 
-    return open_table(uri, dict(storage_options))
+    return ReadableTable(uri, dict(storage_options))
 
 
 def _advise_reload(snapshot: Snapshot, call: Callable[[], T]) -> T:

@@ -28,7 +28,7 @@ def fix_range(options: ChangesOptions) -> tuple[ChangesRequest, pa.Schema]:
 
     Says nothing of whether these versions are still there: a stream may be past them.
     """
-    stores = open_table(options.table)
+    stores = open_table(options)
     request, _ = find_range(stores, options.asked)
     shape = shape_changes(stores.tables, request.until, request)
     return replace(request, until=int(shape.new.version)), shape.schema
@@ -46,7 +46,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows. Runs on an executor."""
-        stores = open_table(self._options.table)
+        stores = open_table(self._options)
         opened = open_changes(stores.tables, stores.table_manifests, partition.value)
         for batch in opened.read():
             yield from convert_batch(batch.select(self._arrow.names), self._arrow)
@@ -65,13 +65,11 @@ class ChangesStreamReader(_Reader, DataSourceStreamReader):  # type: ignore[misc
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names
         """Where the first micro-batch begins."""
-        return {
-            "version": find_range(open_table(self._options.table), self._options.asked)[0].since
-        }
+        return {"version": find_range(open_table(self._options), self._options.asked)[0].since}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The table's latest version, or the last one asked for."""
-        latest = open_table(self._options.table).views.table_version()
+        latest = open_table(self._options).views.table_version()
         return {"version": max(min(latest, self._options.asked.until or latest), start["version"])}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -84,4 +82,4 @@ class ChangesStreamReader(_Reader, DataSourceStreamReader):  # type: ignore[misc
         """Move the cursor: Spark has these versions in its checkpoint."""
         if self._options.asked.cursor is not None:
             done = replace(self._options.asked, commit=end["version"])
-            move_cursor(open_table(self._options.table), done)
+            move_cursor(open_table(self._options), done)
