@@ -93,6 +93,8 @@ class Lake:
     inherited: Progress = field(default_factory=dict)
     copied: Mapping[int, int] = field(default_factory=dict)
     """Of a clone: the progress that was copied with the MemWAL index, and the rows."""
+    rewritten: set[tuple[object, ...]] = field(default_factory=set)
+    """The files that compactions have committed."""
     doubled: set[int] = field(default_factory=set)
     """Keys that two commits inserted, of a type that Lance does not compare."""
     versions: dict[int, Version] = field(default_factory=dict)
