@@ -97,7 +97,7 @@ class SimCompactionTable:
 
         def read() -> RewrittenFragments:
             self._at(task.version)
-            data = json.dumps({"version": task.version})
+            data = json.dumps({"version": task.version, "file": next(self._lake.file_numbers)})
             return RewrittenFragments(fragment_ids=task.fragment_ids, file_bytes=0, data=data)
 
         return self._step(f"rewrite {len(task.fragment_ids)} fragments of {task.version}", read)
@@ -115,18 +115,15 @@ class SimCompactionTable:
 
         def rewrite() -> None:
             self._lake.rewrite(read, groups)
-            self._lake.rewritten |= self._name_files(rewritten)
+            self._lake.rewritten |= {r.data for r in rewritten}
 
         self._step("reserve fragments", self._lake.reserve)
         self._step(f"compaction on {read}", rewrite)
 
     def has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
-        """By what was written: who wrote it, and of what."""
-        files = self._name_files(rewritten)
+        """By the numbers of the files."""
+        files = {r.data for r in rewritten}
         return self._step("look for files", lambda: bool(files & self._lake.rewritten))
-
-    def _name_files(self, rewritten: Sequence[RewrittenFragments]) -> set[tuple[object, ...]]:
-        return {(self.stores.actor, r.data, r.fragment_ids) for r in rewritten}
 
     @property
     def _lake(self) -> Lake:
