@@ -185,6 +185,10 @@ class ShardFiles:
     former: Mapping[str, int] = field(default_factory=dict)
 
 
+LOWERING_JOB = "snapshot"
+"""Lease claims under this job name may lower merge progress for a moment."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseClaim:
     """One numbered claim on a table's lease. `token` is the number: the fencing token.
@@ -194,7 +198,8 @@ class LeaseClaim:
     `length_nanos` is how long the claim lasts without a heartbeat. It is a setting of the holder,
     which others need not share; a claim stored without it comes from a build that knew only one
     length. `run_id` is the run that made the claim, `airflow` the task that started that run, as it
-    was stored, only to be shown. `unknown` keeps a newer build's fields; the others mean the same.
+    was stored, only to be shown. `unfenced` tells that a refresh was cut off before, and that none
+    has committed since. `unknown` keeps a newer build's fields; the others mean the same.
     """
 
     token: int
@@ -208,7 +213,13 @@ class LeaseClaim:
     run_id: str | None = None
     airflow: Mapping[str, object] | None = field(default=None, hash=False)
     length_nanos: int = 300 * 10**9
+    unfenced: bool = False
     unknown: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    @property
+    def may_lower(self) -> bool:
+        """Whether a refresh may still commit: one under this claim, or one cut off before it."""
+        return self.unfenced or (self.job == LOWERING_JOB and not self.released)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

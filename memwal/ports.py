@@ -71,8 +71,6 @@ class DeleteResult:
 
 # The largest objects that are read whole (invariant 11): staged rows, WAL entries.
 OBJECT_BYTES_MAX = 1024 * 1024 * 1024
-LOWERING_JOB = "snapshot"
-"""Lease claims under this job name may lower merge progress for a moment."""
 # A part of an upload: S3 takes none below 5 MiB but the last, and at most 10,000 of an object.
 PART_BYTES = 16 * 1024 * 1024
 # The limit for a single document: a shard's manifest, a lease claim, a tag, a run's record.

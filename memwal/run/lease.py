@@ -58,6 +58,15 @@ class HeldLease:
         """The fencing token."""
         return self._claim.token
 
+    @property
+    def is_unfenced(self) -> bool:
+        """Whether a refresh that was cut off before may still commit."""
+        return self._claim.unfenced
+
+    def note_fenced(self) -> None:
+        """Note that it can't any more; stored when the claim is renewed or released."""
+        self._claim = replace(self._claim, unfenced=False)
+
     def check(self) -> None:
         """Raise LeaseHeld when the claim was superseded."""
         if self._lost is not None:

@@ -156,6 +156,15 @@ class OpenTable:
         self.lease = None
         self.leases.give_back(self.resolved.uri)
 
+    def is_unfenced(self) -> bool:
+        """Whether a refresh was cut off before the lease was taken, and may still commit."""
+        return self.lease is not None and self.lease.is_unfenced
+
+    def note_fenced(self) -> None:
+        """Note that it can't any more, as another has committed since."""
+        if self.lease is not None:
+            self.lease.note_fenced()
+
     def before_commit(self) -> None:
         """Raise LeaseHeld when the table's lease was lost; call before each step that writes."""
         if self.lease is not None:

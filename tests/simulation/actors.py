@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,8 +33,9 @@ from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
+from memwal.run.lease import HeldLease
 from memwal.run.progress import SILENT
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import Fenced
@@ -92,37 +94,60 @@ class WholeFolds:
         return self.stores.share(folds)
 
 
+class UnrenewedLease(HeldLease):
+    """A lease without a heartbeat."""
+
+    def _start_heart(self) -> None:
+        pass
+
+    def _stop_heart(self) -> None:
+        pass
+
+
 @dataclass(kw_only=True)
 class SimLease:
-    """A run's lease, as memwal/run/lease.py has it; nobody renews a claim here."""
+    """A run's lease, as an OpenTable has it; nobody renews a claim here."""
 
     leases: StoredLeases
     job: str
     seen: Counter[str]
     is_on: bool = True
-    claim: LeaseClaim | None = None
+    held: HeldLease | None = None
 
     def take(self) -> None:
         try:
-            self.claim = self.leases.acquire(self.job) if self.is_on else None
+            self.held = UnrenewedLease(self.leases, self.job) if self.is_on else None
         except LeaseHeld:
             self.seen["leases held"] += 1
             raise
 
+    def pass_on(self, job: str, *, own_claim: bool) -> None:
+        if self.held is not None:
+            self.held.pass_on(self.leases, job, own_claim=own_claim)
+
+    def is_unfenced(self) -> bool:
+        return self.held is not None and self.held.is_unfenced
+
+    def note_fenced(self) -> None:
+        if self.held is not None:
+            self.seen["refreshes fenced off"] += self.held.is_unfenced
+            self.held.note_fenced()
+
     def check(self) -> None:
-        if self.claim is not None:
-            self.leases.check(self.claim.token)
+        if self.held is not None:
+            self.held.check()
 
     def check_unbroken(self) -> None:
-        self.check()
-        current = None if self.claim is None else self.leases.current()
-        if current is not None and not self.leases.is_live(current):
+        try:
+            if self.held is not None:
+                self.held.check_unbroken()
+        except LeaseHeld:
             self.seen["repairs left"] += 1
-            raise LeaseHeld("the lease lapsed")
+            raise
 
     def release(self) -> None:
-        if self.claim is not None:
-            self.leases.release(self.claim)
+        if self.held is not None:
+            self.held.release()
 
 
 def make_catchup_job(stores: SimStores, lease: SimLease) -> IndexCatchupJob:
@@ -213,7 +238,11 @@ class Jobs:
                 work = [s.shard_id for s in view.shards if s.pending and s.shard_id in shards]
                 if not work:
                     return
-                with self.lease(stores, "merge") as check:
+                with self.lease_of(stores, "merge") as lease:
+                    lease.take()
+                    own = partial(lease.pass_on, "snapshot", own_claim=True)
+                    fence = self._refresher(actor, stores, lease, own)
+                    fence.fence_off(partial(lease.pass_on, "merge", own_claim=False))
                     watch = RefreshWatch(leases=stores.leases)
                     watched = self.setup.watched and not self.setup.leases_on
                     merger = ShardMerger(
@@ -221,7 +250,7 @@ class Jobs:
                         table=WholeFolds(stores) if whole else stores,
                         clock=stores.clock,
                         limits=limits,
-                        before_commit=watch.before_commit if watched else check,
+                        before_commit=watch.before_commit if watched else lease.check,
                         before_view=watch.before_view if watched else (lambda: None),
                         queue=self.queue,
                         steps=self.steps_of(actor),
@@ -258,16 +287,38 @@ class Jobs:
         except OUTCOMES:
             return
 
-    def snapshot(self, actor: Actor) -> None:
-        """`memwal snapshot`."""
-        stores = self.open(actor)
-        since: list[int] = []
+    def _refresher(
+        self, actor: Actor, stores: SimStores, lease: SimLease, take_lease: Callable[[], None]
+    ) -> SnapshotRefresher:
         before: dict[ShardId, int] = {}
+        steps = self.steps_of(actor)
 
         def read() -> TableView:
             before.update({s: self.truth.flushed(s) for s in self.shards})
             return stores.table()
 
+        def commits(millis: int) -> None:
+            self.taken.setdefault(millis, dict(before))
+            steps("land")
+
+        return SnapshotRefresher(
+            name="t",
+            views=stores,
+            snapshots=SimSnapshots(stores, commits),
+            clock=stores.clock,
+            read=read,
+            take_lease=take_lease,
+            before_commit=lease.check,
+            before_repair=lease.check_unbroken,
+            is_unfenced=lease.is_unfenced,
+            note_fenced=lease.note_fenced,
+            steps=steps,
+        )
+
+    def snapshot(self, actor: Actor) -> None:
+        """`memwal snapshot`."""
+        stores = self.open(actor)
+        since: list[int] = []
         try:
             with self.lease_of(stores, "snapshot") as lease:
 
@@ -275,19 +326,8 @@ class Jobs:
                     lease.take()
                     since.append(stores.lake.latest.number)
 
-                refreshed = SnapshotRefresher(
-                    name="t",
-                    views=stores,
-                    snapshots=SimSnapshots(
-                        stores, lambda millis: self.taken.setdefault(millis, dict(before))
-                    ),
-                    clock=stores.clock,
-                    read=read,
-                    take_lease=take_lease,
-                    before_commit=lease.check,
-                    before_repair=lease.check_unbroken,
-                    steps=self.steps_of(actor),
-                ).run(read())
+                refresher = self._refresher(actor, stores, lease, take_lease)
+                refreshed = refresher.run(refresher.read())
                 if since:
                     self.refreshed(since[0])
                 self.seen["snapshots written"] += refreshed.outcome == "done"

@@ -373,7 +373,7 @@ class SimSnapshots:
 
     stores: SimStores
     taken: Callable[[int], None] = lambda millis: None
-    """Told the time that each snapshot is said to be of."""
+    """Told the time that each snapshot is said to be of, right before it is committed."""
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         if state.inline_snapshots is None:

@@ -13,6 +13,7 @@ from memwal.jobs.init.request import InitRequest
 from memwal.jobs.schema.apply import SchemaChanger, Written
 from memwal.jobs.schema.plan import SchemaPlan
 from memwal.model import ColumnInfo, ShardId, TableView
+from memwal.ports import Steps
 from memwal.rows.policy import RowPolicy
 from memwal.store.shards.inherited import put_adopted
 from tests.simulation.actors import OUTCOMES, Jobs
@@ -32,6 +33,7 @@ class SimInitTable:
 
     stores: SimStores
     seen: Counter[str]
+    steps: Steps
     version: int = 0
 
     def read(self, request: InitRequest) -> FoundTable:
@@ -49,6 +51,7 @@ class SimInitTable:
     ) -> Sequence[Mapping[ShardId, int]]:
         """Replace the MemWAL index entry (see the port)."""
         read, stores = self.version, self.stores
+        self.steps("land")
         self.version = stores.actor.step(
             f"let go of progress of {read}", lambda: stores.lake.let_go(read, inherited, merged)
         ).number
@@ -146,12 +149,13 @@ class TableUsers:
         """`memwal init --adopt-clone`."""
         stores = self.jobs.open(actor)
         with suppress(*OUTCOMES), self.jobs.lease_of(stores, "snapshot") as lease:
+            steps = self.jobs.steps_of(actor)
             _, made = Initialiser(
-                table=SimInitTable(stores=stores, seen=self.jobs.seen),
+                table=SimInitTable(stores=stores, seen=self.jobs.seen, steps=steps),
                 take_lease=lease.take,
                 before_commit=lease.check,
                 before_repair=lease.check_unbroken,
-                steps=self.jobs.steps_of(actor),
+                steps=steps,
             ).run(InitRequest(adopt_clone=True))
             self.jobs.seen["clones adopted"] += len(made)
 

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
+from memwal.errors import LeaseHeld, LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import SegmentTask
-from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan import Deletes
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage
-from memwal.model import ShardId, TableView
+from memwal.model import LOWERING_JOB, ShardId, TableView
+from memwal.run.lease import HeldLease
+from memwal.store.records.lease import StoredLeases
 from memwal.store.tables.view import StoredViews
-from memwal.testing import Call, HookedObjects, ManualClock
+from memwal.testing import Call, HookedObjects, ManualClock, MemoryBucket, MemoryObjects
 from tests.store.race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from tests.support.s3server import S3Server
 
@@ -363,6 +366,82 @@ def test_a_refresh_that_cannot_see_what_it_overwrote_says_so(world: World, seen:
         with pytest.raises(OutcomeUnknown, match="expired before it could be seen"):
             refresher.run(world.view())
     assert world.rows() == {**BASE, 10: 1}
+
+
+class Around:
+    """A world's snapshots."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world.snapshots, name)
+
+
+def make_refresher(
+    world: World, lease: HeldLease, *, snapshots: Any = None, take_lease: Any = lambda: None
+) -> SnapshotRefresher:
+    """The job's, under a lease."""
+    return SnapshotRefresher(
+        name="t",
+        views=world.views,
+        snapshots=snapshots or world.snapshots,
+        clock=ManualClock(),
+        read=world.view,
+        take_lease=take_lease,
+        before_commit=lease.check,
+        before_repair=lease.check_unbroken,
+        is_unfenced=lambda: lease.is_unfenced,
+        note_fenced=lease.note_fenced,
+    )
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_repair_that_comes_late_hides_no_row(world: World, leased: bool) -> None:
+    """A refresh sleeps after its last look at the lease, and a merge begins meanwhile."""
+    flush(world, 0, {10: 1}, {10: 2}, {10: 3})
+    clock = ManualClock()
+    claims = StoredLeases(MemoryObjects(bucket=MemoryBucket(), clock=clock), clock)
+    held = HeldLease(claims, LOWERING_JOB)
+
+    def merge_first() -> None:
+        """The oldest generation, as the job does."""
+        lease = HeldLease(claims, "merge") if leased else None
+        if lease is not None:
+            own = partial(lease.pass_on, claims, LOWERING_JOB, own_claim=True)
+            back = partial(lease.pass_on, claims, "merge", own_claim=False)
+            make_refresher(world, lease, take_lease=own).fence_off(back)
+        watch = RefreshWatch(leases=claims, lease_token=lease and lease.token)
+        merged = ShardMerger(
+            views=world.views,
+            table=world.merge_table,
+            clock=clock,
+            before_commit=watch.before_commit,
+            before_view=watch.before_view,
+        ).run(world.shards[0], MergeRequest(until_generation=1))
+        assert (merged.commits, merged.exit_code) == ((1, 0) if leased else (0, 4))
+        if lease is not None:
+            lease.release()
+
+    class Late(Around):
+        def commit(self, **asked: Any) -> int:
+            if not asked["merged"]:
+                merge(world)
+            elif progress(world) == [0, 0]:
+                clock.advance(claims.ttl_seconds + 1)
+                merge_first()
+            return int(self.world.snapshots.commit(**asked))
+
+    refresher = make_refresher(world, held, snapshots=Late(world))
+    if leased:
+        with pytest.raises(LeaseHeld, match="merge progress stays lower"):
+            refresher.run(world.view())
+        assert progress(world) == [1, 0]
+        merge(world)
+    else:
+        assert refresher.run(world.view()).repairs == 1
+    assert progress(world) == [3, 0]
+    assert world.rows() == {**BASE, 10: 3}
 
 
 def test_of_two_refreshes_the_second_is_refused(world: World) -> None:

@@ -45,6 +45,7 @@ from memwal.jobs.erase.plan import (
 )
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.garbage.plan import Permission
+from memwal.jobs.snapshot.job import fence_off
 from memwal.model import Erasure, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable, describe_error
 from memwal.text import iso_time
@@ -114,6 +115,8 @@ class Eraser:
         if not self._is_deleted:
             self._ask(self.erased.plan(view, self.look))
         self.table.take_lease("erase", self.options)
+        # Else lowered progress could bring rows back.
+        fence_off(self.table, "erase", self.options)
         self._begin()
         stopped, seen = None, None
         try:

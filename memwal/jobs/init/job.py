@@ -16,8 +16,8 @@ from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import InitTableReport, describe_spec, plan_steps, report_init
 from memwal.jobs.init.request import InitRequest, WriteSpec
 from memwal.jobs.init.store import StoredInitTable
-from memwal.model import ShardId, TableView
-from memwal.ports import LOWERING_JOB, Steps, no_steps
+from memwal.model import LOWERING_JOB, ShardId, TableView
+from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions

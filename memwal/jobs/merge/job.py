@@ -25,6 +25,7 @@ from memwal.jobs.merge.report import ShardReport, report_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store import LanceMergeTable
 from memwal.jobs.merge.store.commits import HostCommitQueue
+from memwal.jobs.snapshot.job import fence_off
 from memwal.model import ShardId, ShardView
 from memwal.report import DONE, FAILED, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.rows.memory import needed_bytes
@@ -104,6 +105,7 @@ def _run_units(
             if merge.work:
                 # Units read their own fresh views, so the plan may be older than the lease.
                 merge.table.take_lease("merge", options)
+                fence_off(merge.table, "merge", options)
         except MemWalError as error:
             merge.table.error = error
             merge.work = ()

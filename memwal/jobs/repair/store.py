@@ -240,7 +240,8 @@ class StoredRepair:
             case Replace(path=path, by=None):
                 if (token := layout.parse_lease_claim(path)) is not None:
                     claim = self.stores.leases.make(token, "repair", reason=_UNREAD)
-                    self.stores.objects.put(path, encode_claim(claim))
+                    # Nobody knows whether it was a refresh's.
+                    self.stores.objects.put(path, encode_claim(replace(claim, unfenced=True)))
                     return
                 for _, why in self.stores.objects.delete([path]).failed:
                     raise StoreUnavailable(f"{self.stores.uri}: {path} can't be moved away: {why}")

@@ -9,6 +9,11 @@ And a snapshot may lack the newest of these generations, so that an older one wo
 of the base; so no reader uses a snapshot before the run has confirmed it, which comes last. If one
 of the versions in between was expired meanwhile, nobody can tell what was lowered: the run says so.
 
+Lance lets a late repair land on merges that built on the lowered progress, but not on another
+replacement of the entry. So whoever takes over from a refresh that was cut off, paused or killed,
+refreshes before anything is merged (`LeaseClaim.unfenced`). Then the late commit is refused, and
+before its next attempt the other refresh finds that it has lost the lease.
+
 Progress also falls when a user restores an older version, and raising it then would hide rows. So
 only what our own landed commit lowered is raised. A commit that reported an error or a conflict may
 have landed; it is recognised by the uuid that it gave the entry. Once a restore or an overwrite has
@@ -147,6 +152,10 @@ class SnapshotRefresher:
     """Called before each commit that may lower progress; raises when the lease is lost."""
     before_repair: Callable[[], None] = lambda: None
     """Called before each repair; raises when the lease lapsed at any time since it was taken."""
+    is_unfenced: Callable[[], bool] = lambda: False
+    """Whether a refresh was cut off before the lease was taken, so that this one has to commit."""
+    note_fenced: Callable[[], None] = lambda: None
+    """Called once it has."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> SnapshotTableReport:
         """Refresh under the lease, if `view` has no snapshot or an old one; else say so.
@@ -156,8 +165,8 @@ class SnapshotRefresher:
         the table's data.
         """
         run = _Run(view=view)
-        wanted = self._want(view) if _takes_one(view) else None
-        if wanted is None or wanted.is_fresh:
+        wanted = self._want(view) if self._takes_one(view) else None
+        if wanted is None or (wanted.is_fresh and not self.is_unfenced()):
             return self._report_nothing(run, view)
         if dry_run:
             run.storage = wanted.storage.value
@@ -165,6 +174,15 @@ class SnapshotRefresher:
             return self._report(run, view, outcome=DONE, reason=why)
         self.take_lease()
         return self._refresh(run)
+
+    def fence_off(self, go_on: Callable[[], None]) -> None:
+        """If a refresh was cut off, refresh, and `go_on` under the claim of the job that merges.
+
+        Called under the lease, before anything builds on merge progress. Raises as `run` does.
+        """
+        if self.is_unfenced():
+            self.run(self.read())
+            go_on()
 
     def _refresh(self, run: _Run) -> SnapshotTableReport:
         """Refresh from a fresh view, retrying on conflicts."""
@@ -185,6 +203,9 @@ class SnapshotRefresher:
             + ("; merge progress may be too low: run it again" if run.tried else "")
         )
 
+    def _takes_one(self, view: TableView) -> bool:
+        return view.has_mem_wal and (view.policy_text is None or self.is_unfenced())
+
     def _want(self, view: TableView) -> _Wanted:
         """The snapshot to be made from the view's manifests. Raises Refused."""
         manifests = collect_manifests(view)
@@ -199,17 +220,18 @@ class SnapshotRefresher:
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotTableReport:
-        if not _takes_one(view) and not run.tried:
+        if not self._takes_one(view) and not run.tried:
             return self._report_nothing(run, view)
         wanted = self._want(view)
         # The entry to replace is read again here, after the slow part.
         version = self.views.table_version()
         self._find_landed(run, version)
         fell = self._find_lowered(run, version)
-        if not fell and wanted.is_fresh and run.floor is None and not run.unseen:
+        must_commit = bool(fell) or not wanted.is_fresh or self.is_unfenced()
+        if not must_commit and run.floor is None and not run.unseen:
             return self._report_nothing(run, view, version)
         reason = wanted.stored.value
-        if fell or not wanted.is_fresh:
+        if must_commit:
             self._check_unreplaced(view, version)
             run.storage = wanted.storage.value
             version = self._commit(run, version, wanted, fell)
@@ -226,6 +248,7 @@ class SnapshotRefresher:
             reason = _FRESH  # somebody else wrote it meanwhile
         if run.unseen:
             raise OutcomeUnknown(_unseen_text(run.unseen))
+        self.note_fenced()
         return self._report(run, view, version, outcome=DONE, reason=reason)
 
     def _check_unreplaced(self, view: TableView, version: int) -> None:
@@ -242,14 +265,16 @@ class SnapshotRefresher:
     ) -> int:
         state = run.states[version] = self.views.mem_wal(version)
         if merged:
+            self.steps("repair")
+        self.steps("commit")
+        # After `version` was read: whoever took the lease over since has fenced this commit off.
+        if merged:
             # If the lease lapsed, another run may have built on the lowered progress, and merged a
             # part of it, which a repair would then claim to be whole (invariant 1).
             self._ask_before_repair(merged)
             run.repairs += 1
-            self.steps("repair")
         else:
             self.before_commit()
-        self.steps("commit")
         run.index_uuid = self.clock.new_id()
         run.looked = run.looked if run.tried else version
         run.tried[run.index_uuid] = version
@@ -382,10 +407,6 @@ def _unseen_text(versions: Iterable[int]) -> str:
         "merge progress that they recorded; no row is lost, but generations may be merged again: "
         "keep versions for longer than a refresh takes"
     )
-
-
-def _takes_one(view: TableView) -> bool:
-    return view.has_mem_wal and view.policy_text is None
 
 
 def _find_storage(view: TableView) -> str | None:

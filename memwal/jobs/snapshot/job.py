@@ -60,7 +60,21 @@ def make_refresher(
         take_lease=take_lease,
         before_commit=table.before_commit,
         before_repair=table.before_repair,
+        is_unfenced=table.is_unfenced,
+        note_fenced=table.note_fenced,
     )
+
+
+def fence_off(table: OpenTable, job: str, options: RunOptions) -> None:
+    """Keep a refresh that was cut off from committing, before `job` builds on merge progress."""
+    stores, _ = table.require()
+
+    def take_lease(name: str, *, own_claim: bool) -> None:
+        table.lease = None  # the chain has it, and passes it on
+        table.take_lease(name, options, own_claim=own_claim)
+
+    refresher = make_refresher(table, stores, partial(take_lease, "snapshot", own_claim=True))
+    refresher.fence_off(partial(take_lease, job, own_claim=False))
 
 
 # ---- what people see

@@ -102,11 +102,12 @@ class StoredLeases:
         """
         if before is not None:
             self.check(before.token)
-            return self._claim(before, job)
+            return self._claim(before, job, unfenced=before.unfenced)
         current = self.current()
         if current is not None and self.is_live(current) and not is_gone(current.holder):
             raise LeaseHeld(self._held_text(current))
-        return self._claim(current, job)
+        # Once it is released, its holder has ended all commits; a pause may have cut off one.
+        return self._claim(current, job, unfenced=current is not None and current.may_lower)
 
     def renew(self, claim: LeaseClaim) -> LeaseClaim:
         """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
@@ -155,7 +156,7 @@ class StoredLeases:
         current = self.current()
         if current is None or not self.is_live(current):
             return None
-        return self._claim(current, "lease break", reason=reason)
+        return self._claim(current, "lease break", reason=reason, unfenced=current.may_lower)
 
     def is_live(self, claim: LeaseClaim) -> bool:
         """Whether the claim holds the lease now, by this host's clock."""
@@ -179,9 +180,10 @@ class StoredLeases:
         )
 
     def _claim(
-        self, current: LeaseClaim | None, job: str, *, reason: str | None = None
+        self, current: LeaseClaim | None, job: str, *, unfenced: bool, reason: str | None = None
     ) -> LeaseClaim:
         claim = self.make(1 if current is None else current.token + 1, job, reason=reason)
+        claim = replace(claim, unfenced=unfenced)
         try:
             self._objects.put_if_absent(layout.lease_claim_path(claim.token), encode_claim(claim))
         except (AlreadyExists, StoreUnavailable) as error:
@@ -327,6 +329,7 @@ def _decode(data: bytes) -> LeaseClaim | None:
         all(_is_number(n) for n in numbers)
         and all(isinstance(t, str) for t in texts)
         and isinstance(claim.released, bool)
+        and isinstance(claim.unfenced, bool)
     )
     return claim if well else None
 

@@ -10,8 +10,9 @@ progress until it has repaired it, a moment later. A merger that takes its view 
 generations again that the base already has. If it merges them in parts, or deletes ahead of its
 mark, and the repair comes before it is done, then progress says more than the base has (invariant
 1): newer rows are lost. A refresh holds the lease from before its first commit until after its last
-repair, and makes no repair once its claim has lapsed. So it is enough that no refresh held the
-lease between a view and the commits that build on it.
+repair. So it is enough that no refresh held the lease between a view and the commits that build on
+it, and that none was cut off before, as its repair may still come. Merges with the lease fence such
+a refresh off first (`memwal/jobs/snapshot/apply.py`); those without it wait for that.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from memwal.jobs.merge.report import (
     report_planned,
 )
 from memwal.jobs.merge.request import MergeRequest
-from memwal.model import ShardId, ShardView, TableView
-from memwal.ports import LOWERING_JOB, Clock, Steps, Views, back_off, no_steps
+from memwal.model import LOWERING_JOB, ShardId, ShardView, TableView
+from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, describe_error
 from memwal.rows.progress import check_lineage
 from memwal.text import count_of
@@ -75,7 +76,7 @@ class RefreshWatch:
     _seen_token: int = field(default=0, init=False)
 
     def before_view(self) -> None:
-        """Remember the newest claim. Raises LeaseHeld while a refresh holds the lease."""
+        """Remember the newest claim. Raises LeaseHeld while a refresh may still commit."""
         if self.lease_token is None:
             self._seen_token = self._newest_token()
 
@@ -103,6 +104,11 @@ class RefreshWatch:
                 f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
                 "may lower merge progress for a moment; run again when it has ended, or "
                 f"{self.leases.how_to_break} if the refresh is dead"
+            )
+        if claim.may_lower:
+            raise LeaseHeld(
+                f"a snapshot refresh was cut off and may still commit (lease token {claim.token}): "
+                "merge once without --no-lease, which keeps it from that"
             )
         return claim.token
 
