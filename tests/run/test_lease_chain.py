@@ -93,6 +93,16 @@ def test_a_refresh_has_a_claim_of_its_own_and_nobody_gets_in_between(world: Worl
     after.before_commit()
 
 
+def test_that_a_refresh_was_cut_off_is_forgotten_once_another_has_committed(world: World) -> None:
+    world.others.acquire("snapshot")
+    world.clock.advance(10_000)
+    assert world.take("merge").is_unfenced
+    refresh = world.take("snapshot")
+    assert (refresh.is_unfenced, world.claim.unfenced) == (True, True)
+    refresh.note_fenced()
+    assert (world.take("merge").is_unfenced, world.claim.unfenced) == (False, False)
+
+
 def test_the_heart_beats_on_from_one_job_to_the_next(world: World) -> None:
     world.ttl_seconds = 0.15
     for job in ("merge", "snapshot", "garbage"):

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from memwal.clock import SystemClock
 from memwal.errors import BadCredentials, Corruption, LeaseHeld, MemWalError, StoreUnavailable
 from memwal.format.layout import LEASE, lease_claim_path
 from memwal.grid import describe_lease as show_lease
+from memwal.model import LOWERING_JOB
 from memwal.ports import Objects
 from memwal.run.lease import HeldLease, describe_lease
 from memwal.store.records.lease import RELEASE_SECONDS_MAX, StoredLeases
@@ -88,6 +90,40 @@ def test_racing_claims_have_one_winner(open_store: Open, clock: ManualClock) -> 
     for round_ in range(1, 4):
         assert claim_side_by_side(open_store, clock) == [round_]
         clock.advance(301)
+
+
+# ---- a refresh that was cut off
+
+
+def test_a_refresh_that_was_cut_off_is_told_until_another_has_committed(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    lease = leases(objects, clock, "a")
+    lease.acquire(LOWERING_JOB)
+    clock.advance(301)
+    told = [lease.acquire("garbage")]
+    lease.release(lease.renew(told[0]))
+    told.append(lease.acquire("merge"))
+    broken = lease.break_("a test")
+    assert broken is not None
+    told += [broken, lease.acquire("merge")]
+    told.append(lease.acquire(LOWERING_JOB, before=told[-1]))
+    assert all(claim.unfenced for claim in told)
+    lease.release(replace(told[-1], unfenced=False))
+    assert not lease.acquire("merge").unfenced
+
+
+@pytest.mark.parametrize("job", ["merge", LOWERING_JOB])
+def test_no_refresh_was_cut_off_where_it_ended_by_itself(
+    objects: MemoryObjects, clock: ManualClock, job: str
+) -> None:
+    lease = leases(objects, clock, "a")
+    refresh = lease.acquire(LOWERING_JOB)
+    later = lease.acquire(job, before=refresh)
+    lease.release(later)
+    merge = lease.acquire("merge")
+    clock.advance(301)
+    assert not any(claim.unfenced for claim in (refresh, later, merge, lease.acquire("merge")))
 
 
 # ---- whose it is, and for how long

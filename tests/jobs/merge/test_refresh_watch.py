@@ -180,14 +180,25 @@ def test_a_refresh_among_jobs_that_share_a_lease_is_seen_by_its_own_claim(
     assert table.found == found
 
 
-def test_other_holders_and_dead_refreshes_are_passed(table: Table, leases: StoredLeases) -> None:
+def test_other_holders_are_passed(table: Table, leases: StoredLeases) -> None:
     table.set_progress(0)
     leases.acquire("merge")
     assert watched_merge(table, leases).outcome == "done"
+
+
+def test_a_refresh_that_was_cut_off_holds_until_another_has_committed(
+    table: Table, leases: StoredLeases
+) -> None:
     table.set_progress(0)
-    leases.break_("test")
     leases.acquire("snapshot")
     table.clock.sleep(leases.ttl_seconds + 1)
+    for between in (lambda: None, lambda: leases.acquire("merge"), lambda: leases.break_("test")):
+        between()
+        merge = watched_merge(table, leases)
+        assert (merge.exit_code, merge.commits, table.found) == (4, 0, 3)
+        assert merge.error is not None
+        assert "merge once without --no-lease" in merge.error
+    leases.release(replace(leases.acquire("merge"), unfenced=False))
     assert watched_merge(table, leases).outcome == "done"
 
 

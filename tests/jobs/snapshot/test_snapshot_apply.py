@@ -462,6 +462,38 @@ def test_a_lease_that_is_held_leaves_the_table_as_it_is(table: FakeTable) -> Non
     assert table.commits == []
 
 
+@pytest.mark.parametrize("policy", [None, "a row-merge policy"])
+def test_after_a_refresh_that_was_cut_off_it_commits_in_any_case(
+    table: FakeTable, policy: str | None
+) -> None:
+    refresh(table)
+    unfenced = [True]
+
+    def read() -> TableView:
+        return replace(table.view(), policy_text=policy)
+
+    def fence_off() -> list[str]:
+        job = SnapshotRefresher(
+            name="t",
+            views=table,
+            snapshots=table,
+            clock=ManualClock(),
+            read=read,
+            take_lease=lambda: took.append("lease"),
+            is_unfenced=lambda: bool(unfenced),
+            note_fenced=unfenced.clear,
+        )
+        took: list[str] = []
+        job.fence_off(lambda: took.append("go on"))
+        return took
+
+    table.errors = [LostRace("and yet it landed")]
+    assert fence_off() == ["lease", "go on"]
+    assert len(table.commits) == 3
+    assert fence_off() == []
+    assert len(table.commits) == 3
+
+
 def test_what_writes_nothing_takes_no_lease(table: FakeTable) -> None:
     asked: list[str] = []
     lease = {"take_lease": lambda: asked.append("lease")}
