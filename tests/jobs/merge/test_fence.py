@@ -49,6 +49,7 @@ def test_the_entry_is_replaced_before_anything_is_merged(table: Table) -> None:
     assert (refreshed.num_shards, dict(refreshed.merged)) == (2, {})
     claim = read_claim(table)
     assert (claim.job, claim.released, claim.unfenced) == ("merge", True, False)
+    assert claim.token == 3  # of the refresh, which merges without the lease look out for
     builders.check_merged(table)
 
 

@@ -108,7 +108,8 @@ def test_while_a_refresh_holds_the_lease_nothing_is_merged(
     merge = watched_merge(table, leases)
     assert (merge.exit_code, merge.commits, table.found) == (4, 0, 3)
     assert merge.error is not None
-    assert "snapshot refresh by refresher holds the lease (token 1)" in merge.error
+    assert "snapshot refresh may lower" in merge.error
+    assert "(lease token 1, refresher: snapshot)" in merge.error
     table.set_progress(3)
     leases.release(claim)
     assert watched_merge(table, leases).outcome == "nothing_to_do"

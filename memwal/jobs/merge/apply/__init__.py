@@ -54,7 +54,7 @@ from memwal.jobs.merge.report import (
     report_planned,
 )
 from memwal.jobs.merge.request import MergeRequest
-from memwal.model import LOWERING_JOB, ShardId, ShardView, TableView
+from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, describe_error
 from memwal.rows.progress import check_lineage
@@ -99,16 +99,11 @@ class RefreshWatch:
         claim = self.leases.current()
         if claim is None:
             return 0
-        if claim.job == LOWERING_JOB and self.leases.is_live(claim):
-            raise LeaseHeld(
-                f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
-                "may lower merge progress for a moment; run again when it has ended, or "
-                f"{self.leases.how_to_break} if the refresh is dead"
-            )
         if claim.may_lower:
             raise LeaseHeld(
-                f"a snapshot refresh was cut off and may still commit (lease token {claim.token}): "
-                "merge once without --no-lease, which keeps it from that"
+                "a snapshot refresh may lower merge progress for a moment (lease token "
+                f"{claim.token}, {claim.holder}: {claim.job}); run again when it has ended, or "
+                "where it was cut off, merge once without --no-lease, which keeps its commits out"
             )
         return claim.token
 
