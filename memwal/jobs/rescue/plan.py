@@ -132,14 +132,17 @@ class ShardRescue(Part):
         return self.writer_epoch_before != self.writer_epoch_after
 
     def end(
-        self, before: ShardManifest, after: ShardManifest, error: MemWalError | None = None
+        self, before: ShardManifest, after: ShardManifest | None, error: MemWalError | None = None
     ) -> ShardRescue:
-        """What came of it, by the shard's manifests before and after, and the error, if any."""
-        new = sorted(g.generation for g in after.flushed_generations)
+        """What came of it, by the shard's manifests before and after, and the error, if any.
+
+        Without the one after, it counts as claimed.
+        """
+        new = [] if after is None else sorted(g.generation for g in after.flushed_generations)
         done: dict[str, Any] = {
             "generations": tuple(g for g in new if g >= before.current_generation),
             "writer_epoch_before": before.writer_epoch,
-            "writer_epoch_after": after.writer_epoch,
+            "writer_epoch_after": after and after.writer_epoch,
             "torn_kept": layout.torn_folder(ShardId(self.shard_id)) if self.torn else None,
         }
         return self.model_copy(update=done | describe_error(error, self.outcome))
@@ -459,4 +462,4 @@ def list_torn(shard: ShardRescue, *, done: bool | None = None) -> Iterable[Audit
 def format_epoch(shard: ShardRescue) -> str:
     """The epochs before and after, for people."""
     before, after = shard.writer_epoch_before, shard.writer_epoch_after
-    return "-" if before is None else f"{before} -> {after}"
+    return "-" if before is None else f"{before} -> {'?' if after is None else after}"

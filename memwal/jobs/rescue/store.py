@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from memwal.errors import (
@@ -129,7 +130,8 @@ class StoredShardWal:
 
     def unmark(self, shard_id: ShardId) -> None:
         """Remove the mark. Best effort, as an old mark is not believed anyway."""
-        self._objects.delete([layout.rescue_mark_path(shard_id)])
+        with suppress(MemWalError):
+            self._objects.delete([layout.rescue_mark_path(shard_id)])
 
     def _mark(self, shard_id: ShardId) -> RescueMark | None:
         info = self._listed_mark(shard_id)
