@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from memwal.errors import MemWalError
+from memwal.format import layout
 from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.jobs.schema.apply import Altered
-from memwal.jobs.schema.plan import SchemaPlan, Unrest
+from memwal.jobs.schema.plan import Unrest
 from memwal.model import ColumnInfo, ShardId, TableView
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport, describe_error
 from memwal.text import count_of
+
+_LATE = "the columns are changed: drop indexes that were built over them meanwhile"
 
 
 class ColumnReport(Section):
@@ -49,51 +53,77 @@ class SchemaTableReport(TableReport):
     SUMMARISED: ClassVar = ("commits", "rows_rewritten", "bytes_rewritten")
 
     def audited(self) -> Iterable[AuditItem]:
-        """The commit."""
-        if self.commits:
-            yield AuditItem(
-                action="rewrite",
-                kind="schema",
-                path="data",
-                bytes=self.bytes_rewritten,
-                version=self.version_after,
-                reason="; ".join(self.steps),
-                done=True,
-            )
+        """The claims, and the commits."""
+        for shard in self.fenced:
+            path = layout.shard_folder(ShardId(shard))
+            yield AuditItem(action="claim", kind="shard", path=path, shard_id=shard, done=True)
+        if not self.commits:
+            return
+        for name in self.indexes_dropped:
+            yield AuditItem(action="drop", kind="index", path="_indices", reason=name, done=True)
+        yield AuditItem(
+            action="rewrite",
+            kind="schema",
+            path="data",
+            bytes=self.bytes_rewritten,
+            version=self.version_after,
+            reason="; ".join(self.steps),
+            done=self.applied,
+        )
 
 
 def report_schema(
     name: str,
     before: int,
     view: TableView,
-    plan: SchemaPlan,
-    done: Altered | None,
+    done: Altered,
     *,
+    acts: bool,
     indexes: Mapping[int, Sequence[str]],
-    doomed: Sequence[str],
     unrest: Sequence[Unrest],
-    fenced: Sequence[ShardId] = (),
+    fenced: Collection[ShardId],
 ) -> SchemaTableReport:
-    """The report of a table; `done` is None where nothing was to be applied."""
-    worked = plan.has_work if done is None else bool(done.commits)
+    """The report of a table; unless it `acts`, `done` has what would be done."""
+    has_work = done.plan.has_work
+    worked = bool(done.commits) if acts else has_work
     return SchemaTableReport(
         table=name,
         outcome=DONE if worked else NOTHING_TO_DO,
         version_before=before,
         version_after=view.version,
         columns=tuple(_list_columns(view.columns, indexes, "")),
-        steps=plan.steps,
-        applied=done is not None,
-        commits=0 if done is None else done.commits,
-        conflicts=0 if done is None else done.conflicts,
-        rows_rewritten=0 if done is None else done.written.rows,
-        bytes_rewritten=0 if done is None else done.written.bytes,
-        indexes_dropped=tuple(doomed),
-        pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
+        pending=sum(len(shard.pending) for shard in view.shards) if has_work else 0,
         in_the_way=tuple(unrest),
-        fenced=tuple(fenced),
-        warnings=plan.warnings,
+        warnings=done.plan.warnings,
+        **_list_done(done, fenced),
     )
+
+
+def report_failure(
+    name: str, before: int, done: Altered, fenced: Collection[ShardId], error: MemWalError
+) -> SchemaTableReport:
+    """The report of a table of which something was changed before it failed."""
+    return SchemaTableReport(
+        table=name,
+        **describe_error(error),
+        cause=error,
+        version_before=before,
+        warnings=(*done.plan.warnings, *((_LATE,) if done.applied else ())),
+        **_list_done(done, fenced),
+    )
+
+
+def _list_done(done: Altered, fenced: Collection[ShardId]) -> dict[str, Any]:
+    return {
+        "steps": done.plan.steps,
+        "applied": done.applied,
+        "commits": done.commits,
+        "conflicts": done.conflicts,
+        "rows_rewritten": done.written.rows,
+        "bytes_rewritten": done.written.bytes,
+        "indexes_dropped": done.dropped,
+        "fenced": tuple(fenced),
+    }
 
 
 def _list_columns(
@@ -124,9 +154,10 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if report.columns:
         parts.append(build_table(report.columns, COLUMNS))
-    word = "done" if report.applied else "to do, with --apply"
-    parts += [Text(f"  {word}: {step}") for step in report.steps]
-    parts += [Text(f"  {word}: drop index {name}") for name in report.indexes_dropped]
+    told = ("to do, with --apply", "done")
+    parts += [Text(f"  {told[report.applied]}: {step}") for step in report.steps]
+    dropped = told[report.commits > 0]
+    parts += [Text(f"  {dropped}: drop index {name}") for name in report.indexes_dropped]
     if report.commits:
         size = format_size(report.bytes_rewritten)
         rows = count_of(report.rows_rewritten, "row")
