@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from memwal.errors import Corruption, MemWalError, Refused, Unsupported
+from memwal.errors import Corruption, MemWalError, Refused
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
 from memwal.format.unknown import check_manifest
@@ -247,8 +247,8 @@ def _refusal(
     if not decided.unflushed and not torn:
         return None
     try:
-        _check_known(found, decided)
-    except (Refused, Unsupported) as error:
+        check_known(found.manifest, found.unfit, decided)
+    except MemWalError as error:
         return error
     if found.manifest.status is ShardStatus.SEALED:
         return Refused("MW-M05", "it is SEALED: no writer may claim it")
@@ -265,12 +265,12 @@ def _refusal(
     return None
 
 
-def _check_known(found: RescueEvidence, decided: Replay) -> None:
+def check_known(manifest: ShardManifest, unfit: Mapping[int, MemWalError], decided: Replay) -> None:
     """Raise where the writer would drop what a newer Lance has stored, or mix up columns."""
-    check_manifest(found.manifest)
+    check_manifest(manifest)
     for entry in decided.unflushed:
-        if entry.position in found.unfit:
-            raise found.unfit[entry.position]
+        if entry.position in unfit:
+            raise unfit[entry.position]
 
 
 def _next_step(found: RescueEvidence, request: RescueRequest) -> str:
