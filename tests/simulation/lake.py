@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 from urllib.parse import quote
@@ -93,6 +93,9 @@ class Lake:
     inherited: Progress = field(default_factory=dict)
     copied: Mapping[int, int] = field(default_factory=dict)
     """Of a clone: the progress that was copied with the MemWAL index, and the rows."""
+    file_numbers: Iterator[int] = field(default_factory=count)
+    rewritten: set[str] = field(default_factory=set)
+    """The files that compactions have committed."""
     doubled: set[int] = field(default_factory=set)
     """Keys that two commits inserted, of a type that Lance does not compare."""
     versions: dict[int, Version] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from memwal.errors import LostRace, Missing
+from memwal.indexes import FragmentFacts
 from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import (
     AgedFragment,
@@ -33,14 +34,9 @@ class SimCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         def look() -> TableFragments:
-            seen = self._at(version)
-            return TableFragments(
-                version=version,
-                fragment_ids=frozenset(seen.fragments),
-                files=len(seen.fragments),
-                rows=len(seen.rows),
-                deleted_rows=0,
-            )
+            each = self._at(version).fragments.items()
+            facts = (FragmentFacts(fragment_id=f, rows=rows) for f, rows in each)
+            return TableFragments(version=version, each=frozenset(facts))
 
         return self._step(f"fragments of {version}", look)
 
@@ -59,7 +55,6 @@ class SimCompactionTable:
                 CompactionTask(
                     version=version,
                     fragment_ids=tuple(f for _, f, _ in group),
-                    rows=sum(rows for _, _, rows in group),
                     file_bytes=0,
                     data="",
                 )
@@ -102,8 +97,8 @@ class SimCompactionTable:
 
         def read() -> RewrittenFragments:
             self._at(task.version)
-            data = json.dumps({"version": task.version})
-            return RewrittenFragments(fragment_ids=task.fragment_ids, data=data)
+            data = json.dumps({"version": task.version, "file": next(self._lake.file_numbers)})
+            return RewrittenFragments(fragment_ids=task.fragment_ids, file_bytes=0, data=data)
 
         return self._step(f"rewrite {len(task.fragment_ids)} fragments of {task.version}", read)
 
@@ -113,12 +108,22 @@ class SimCompactionTable:
         except Missing as error:
             raise LostRace(str(error)) from None
 
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+    def commit(self, rewritten: Sequence[RewrittenFragments]) -> None:
         """Two versions; when the second is refused, the first is there all the same."""
         read = min(int(json.loads(r.data)["version"]) for r in rewritten)
         groups = [frozenset(r.fragment_ids) for r in rewritten]
+
+        def rewrite() -> None:
+            self._lake.rewrite(read, groups)
+            self._lake.rewritten |= {r.data for r in rewritten}
+
         self._step("reserve fragments", self._lake.reserve)
-        self._step(f"compaction on {read}", lambda: self._lake.rewrite(read, groups))
+        self._step(f"compaction on {read}", rewrite)
+
+    def has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
+        """By the numbers of the files."""
+        files = {r.data for r in rewritten}
+        return self._step("look for files", lambda: bool(files & self._lake.rewritten))
 
     @property
     def _lake(self) -> Lake:

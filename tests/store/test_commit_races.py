@@ -403,7 +403,7 @@ def compaction_of(world: World) -> list[RewrittenFragments]:
 
 
 def commit(world: World, rewritten: Sequence[RewrittenFragments]) -> None:
-    world.compaction.commit(rewritten, SMALL)
+    world.compaction.commit(rewritten)
 
 
 def merged_twice(world: World) -> None:
@@ -653,7 +653,7 @@ def test_folded_keys_are_put_on_the_fresh_view(world: World) -> None:
 
 def test_what_maintains_an_expired_version_loses_its_race(world: World) -> None:
     version = expired_view(world).version
-    task = CompactionTask(version=version, fragment_ids=(0, 1), rows=2, file_bytes=0, data="{}")
+    task = CompactionTask(version=version, fragment_ids=(0, 1), file_bytes=0, data="{}")
     segment = SegmentTask(version=version, index="n_idx", kind="BTREE", fragments=())
     works: list[Callable[[], object]] = [lambda: world.compaction.rewrite(task)]
     if isinstance(world, LanceWorld):

@@ -3,7 +3,8 @@
 Where the table's rows expire, those that have are deleted first, if that makes a fragment worth
 rewriting. They are rows of the base: a row of a generation that renews one of them wins with and
 without it. The commit is made against the version whose rows were judged. If a merge replaced one
-of them meanwhile, it fails, and rows are judged anew, by the same cut.
+of them meanwhile, it fails, and rows are judged anew, by the same cut. Once something has
+landed, an error ends the run with a report of that.
 
 Compaction erases `index_catchup` on pylance 14, and leaves fragments that zone maps and bloom
 filters don't cover. Index catch-up repairs both, so it runs after compaction. It also runs before,
@@ -15,6 +16,7 @@ between leaves entries missing; the next run of either job sees that as work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -30,11 +32,21 @@ from memwal.jobs.compaction.plan import (
     TableFragments,
     choose_tasks,
     is_worth_purging,
+    name_purged,
 )
 from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, describe_error, join_errors, sum_up
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    PARTIAL,
+    AuditItem,
+    Part,
+    describe_error,
+    join_errors,
+    sum_up,
+)
 from memwal.rows.expire import Horizon, find_horizon
 
 
@@ -43,6 +55,7 @@ class RewrittenFragments:
     """What one task wrote, not yet committed. `data` is Lance's own description."""
 
     fragment_ids: tuple[int, ...]
+    file_bytes: int
     data: str = field(repr=False)
 
 
@@ -68,12 +81,16 @@ class CompactionTable(Protocol):
         """
         ...
 
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+    def commit(self, rewritten: Sequence[RewrittenFragments]) -> None:
         """Commit rewritten fragments.
 
         Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for
         an error that leaves open whether the commit has landed.
         """
+        ...
+
+    def has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
+        """Whether the latest version has what these tasks wrote, by the names of the files."""
         ...
 
 
@@ -90,7 +107,9 @@ class _Run:
     before: TableFragments
     plan: CompactionPlan
     indexes: Indexes
+    reason: str
     tasks: int = 0
+    bytes: int = 0
     rewritten: tuple[int, ...] = ()
     commits: int = 0
     conflicts: int = 0
@@ -132,6 +151,8 @@ class Compactor:
     """Called once there is something to do; raises LeaseHeld."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
+    intend: Callable[[AuditItem], None] = lambda item: None
+    """Called before rows are purged; raises where it can't be written down, and they stay then."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> CompactionTableReport:
         """Catch up, compact and catch up under the lease, if `view` shows something to do.
@@ -139,19 +160,36 @@ class Compactor:
         Otherwise, and in a dry run, it only reports. Raises errors of the whole table.
         """
         fragments, plan = self._plan(view)
-        run = _Run(before=fragments, plan=plan, indexes=self.plan_indexes(view))
+        indexes = self.plan_indexes(view)
+        run = _Run(before=fragments, plan=plan, indexes=indexes, reason=plan.reason)
         # An index that is behind is work too: a killed run may have left it so, and Lance does not
         # combine fragments that differ in index coverage.
         behind = self.is_advised and any(i.outcome == DONE for i in run.indexes)
         # By this host's clock: to ask the store for its time is a write, and deletes nothing yet.
-        self._judge_age(run, view, self.clock.now_nanos())
-        works = bool((self.is_advised and plan.tasks) or run.purged)
+        due = self._judge_age(run, view, self.clock.now_nanos())
+        works = bool((self.is_advised and plan.tasks) or due)
         if dry_run or not (works or behind):
-            run.tasks = len(plan.tasks)
+            run.purged = due
+            if works:
+                run.tasks, run.bytes = len(plan.tasks), plan.file_bytes
             outcome = DONE if works else NOTHING_TO_DO
             return self._report(view, run, None if works else fragments, outcome)
         self.take_lease()
         started = self.clock.monotonic_seconds()
+        after: TableFragments | None = None
+        try:
+            self._work(run)
+            after = self._fragments()
+        except MemWalError as error:
+            if not (run.commits or run.purged):
+                raise
+            run.error = error
+            with suppress(MemWalError):
+                after = self._fragments()
+        run.seconds = self.clock.monotonic_seconds() - started
+        return self._report(view, run, after, run.outcome)
+
+    def _work(self, run: _Run) -> None:
         # The plan made without the lease may be out of date, so everything is read again.
         run.before = self._fragments()
         if run.horizon is not None:
@@ -163,12 +201,9 @@ class Compactor:
         if run.commits or not comes_first:
             self.steps("restore")
             run.indexes = self.catch_up()
-        after = self._fragments()
-        run.seconds = self.clock.monotonic_seconds() - started
-        return self._report(view, run, after, run.outcome)
 
     def _catches_up_first(self, indexes: Indexes) -> bool:
-        """Whether the rows that no index has are few: not a sixteenth of a full fragment."""
+        """Whether no index lacks more than a sixteenth of a full fragment's rows."""
         lacking = max((index.unindexed_rows_before for index in indexes), default=0)
         return lacking < self.limits.target_rows_per_fragment / 16
 
@@ -182,13 +217,14 @@ class Compactor:
         """The fragments of the latest version."""
         return self.table.fragments(self.views.table().version)
 
-    def _judge_age(self, run: _Run, view: TableView, cut_nanos: int) -> None:
-        """Find what has expired at the cut, and how much of it is to be deleted."""
-        run.horizon, run.expired, run.purged = find_horizon(view, cut_nanos), None, 0
-        if run.horizon is not None:
-            aged = self.table.find_aged(view.version, run.horizon)
-            run.expired = sum(fragment.expired_rows for fragment in aged)
-            run.purged = run.expired if is_worth_purging(aged, self.limits) else 0
+    def _judge_age(self, run: _Run, view: TableView, cut_nanos: int) -> int:
+        """Find what has expired at the cut; returns how much of it is to be deleted."""
+        run.horizon, run.expired = find_horizon(view, cut_nanos), None
+        if run.horizon is None:
+            return 0
+        aged = self.table.find_aged(view.version, run.horizon)
+        run.expired = sum(fragment.expired_rows for fragment in aged)
+        return run.expired if is_worth_purging(aged, self.limits) else 0
 
     def _purge(self, run: _Run) -> None:
         """Delete what has expired by the store's time, which is asked for once.
@@ -200,10 +236,11 @@ class Compactor:
         unclear = 0
         for attempt in count(1):
             view = self.views.table()
-            self._judge_age(run, view, cut_nanos)
-            if run.horizon is None or not run.purged:
+            due = self._judge_age(run, view, cut_nanos)
+            if run.horizon is None or not due:
                 run.purged = 0 if run.expired else unclear
                 return
+            self.intend(name_purged(due, run.horizon.before.isoformat()))
             self.before_commit()
             self.steps("purge")
             try:
@@ -214,7 +251,7 @@ class Compactor:
             except (LostRace, StoreUnavailable) as error:
                 run.conflicts += 1
                 # The commit may have landed, and only the reply was lost.
-                unclear = run.purged if isinstance(error, StoreUnavailable) else unclear
+                unclear = due if isinstance(error, StoreUnavailable) else unclear
                 wait_max = self.limits.conflict_wait_seconds_max
                 is_last = attempt >= self.limits.conflict_attempts_max
                 if is_last or not back_off(self.clock, attempt, wait_max, deadline):
@@ -223,13 +260,13 @@ class Compactor:
     def _compact(self, run: _Run) -> None:
         """Make one commit, with a new plan for each retry after a lost race.
 
-        Of several tasks that lost it together, those land alone whose fragments nobody has changed.
+        Of several tasks that lost it, those land together whose fragments nobody has changed.
         """
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             view = self.views.table()
             check_details(view)
-            _, run.plan = self._plan(view)
+            before, run.plan = self._plan(view)
             if not run.plan.tasks:
                 run.error = None
                 return
@@ -237,11 +274,14 @@ class Compactor:
             if not rewritten:
                 return
             lost = self._land(run, rewritten)
-            if isinstance(lost, LostRace) and len(rewritten) > 1:
-                each = [self._land(run, [alone]) for alone in rewritten]
-                lost = next((error for error in each if error is not None), None)
             if lost is None:
                 return
+            if isinstance(lost, LostRace):
+                changed = {f.fragment_id for f in before.each - self._fragments().each}
+                kept = [r for r in rewritten if changed.isdisjoint(r.fragment_ids)]
+                # With all of them as they were it was something else, such as a new index.
+                if 0 < len(kept) < len(rewritten):
+                    self._land(run, kept)
             run.error = lost
             wait_max = self.limits.conflict_wait_seconds_max
             if not back_off(self.clock, attempt, wait_max, deadline):
@@ -258,7 +298,7 @@ class Compactor:
         results = self.rewrite(plan.tasks)
         done = [r for r in results if isinstance(r, RewrittenFragments)]
         errors = [r for r in results if isinstance(r, MemWalError)]
-        run.tasks, run.failed = len(done), len(errors)
+        run.failed = len(errors)
         run.error = errors[0] if errors else None
         return done
 
@@ -267,26 +307,20 @@ class Compactor:
         self.before_commit()
         self.steps("commit")
         try:
-            self.table.commit(rewritten, self.limits)
+            self.table.commit(rewritten)
         except LeaseHeld:
             raise
         except (LostRace, StoreUnavailable) as error:
             run.conflicts += 1
-            if not self._has_landed(rewritten):
+            if not self.table.has_landed(rewritten):
                 return error
-        self.steps("committed")
         run.commits += 1
+        run.tasks += len(rewritten)
+        run.bytes += sum(r.file_bytes for r in rewritten)
         ids = (i for r in rewritten for i in r.fragment_ids)
         run.rewritten = tuple(sorted({*run.rewritten, *ids}))
+        self.steps("committed")
         return None
-
-    def _has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
-        """Whether a commit whose reply was lost has landed: then its old fragments are all gone.
-
-        A commit lands as a whole, and a merge can't remove all fragments of a task.
-        """
-        there = self._fragments().fragment_ids
-        return not any(there.intersection(r.fragment_ids) for r in rewritten)
 
     def _report(
         self, view: TableView, run: _Run, after: TableFragments | None, outcome: str
@@ -301,7 +335,7 @@ class Compactor:
             exit_code=code,
             error="; ".join(e for e in (own.error, behind) if e) or None,
             version_before=view.version,
-            version_after=view.version if after is None else after.version,
+            version_after=after.version if after else None if run.error else view.version,
             columns=view.describe_columns(),
             fragments_before=run.before.fragments,
             fragments_after=None if after is None else after.fragments,
@@ -314,15 +348,15 @@ class Compactor:
             purged_rows=run.purged,
             deleted_rows_before=run.before.deleted_rows,
             deleted_rows_after=None if after is None else after.deleted_rows,
-            fragments_rewritten=run.rewritten if run.commits else (),
+            fragments_rewritten=run.rewritten,
             tasks=run.tasks,
             tasks_failed=run.failed,
             tasks_left=run.plan.left_out,
             commits=run.commits,
             conflicts=run.conflicts,
-            bytes_rewritten=run.plan.file_bytes,
+            bytes_rewritten=run.bytes,
             seconds=round(run.seconds, 3),
-            reason=run.plan.reason,
+            reason=run.reason,
             indexes=tuple(run.indexes),
             warnings=view.warnings,
         )

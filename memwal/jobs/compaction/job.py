@@ -1,4 +1,4 @@
-"""`memwal compaction` over tables: tasks on the engine, one commit, indexes caught up."""
+"""`memwal compaction` over tables: tasks on the engine, their commit, indexes caught up."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),
             before_commit=table.before_commit,
+            intend=lambda item: table.intend([item]),
         ).run(view, dry_run=options.dry_run)
 
     return JobRunner(name="compaction").run_each(options, compact, progress)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from memwal.indexes import FragmentFacts
 from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.report import AuditItem, TableReport
 from memwal.text import count_of
@@ -31,18 +32,30 @@ class CompactionLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFragments:
-    """The totals of a version's fragments. `rows` does not count deleted ones."""
+    """A version's fragments, and their totals. `rows` does not count deleted ones."""
 
     version: int
-    fragment_ids: frozenset[int]
-    files: int
-    rows: int
-    deleted_rows: int
+    each: frozenset[FragmentFacts]
 
     @property
     def fragments(self) -> int:
         """The number of fragments."""
-        return len(self.fragment_ids)
+        return len(self.each)
+
+    @property
+    def files(self) -> int:
+        """The number of data files."""
+        return sum(f.files for f in self.each)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are not deleted."""
+        return sum(f.rows for f in self.each)
+
+    @property
+    def deleted_rows(self) -> int:
+        """Rows that are deleted, and still in the files."""
+        return sum(f.deleted_rows for f in self.each)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +73,6 @@ class CompactionTask:
 
     version: int
     fragment_ids: tuple[int, ...]
-    rows: int
     file_bytes: int
     data: str = field(repr=False)
 
@@ -90,6 +102,17 @@ def is_worth_purging(aged: Sequence[AgedFragment], limits: CompactionLimits) -> 
         fragment.expired_rows + fragment.deleted_rows
         > limits.materialize_deletions_threshold * fragment.rows
         for fragment in aged
+    )
+
+
+def name_purged(rows: int, before: str | None, **more: Any) -> AuditItem:
+    """Rows that go, or are gone, as they have expired; for the audit trail."""
+    return AuditItem(
+        action="delete",
+        kind="expired_rows",
+        path="data",
+        reason=f"{rows} rows were older than {before}",
+        **more,
     )
 
 
@@ -161,14 +184,8 @@ class CompactionTableReport(TableReport):
         Their files stay until the versions before expire.
         """
         if self.purged_rows:
-            yield AuditItem(
-                action="delete",
-                kind="expired_rows",
-                path="data",
-                version=self.version_after,
-                reason=f"{self.purged_rows} rows were older than {self.expired_before}",
-                done=True,
-            )
+            version = self.version_after
+            yield name_purged(self.purged_rows, self.expired_before, version=version, done=True)
         if self.commits:
             yield AuditItem(
                 action="rewrite",

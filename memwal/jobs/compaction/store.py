@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import call_lance
 
+# Of the commit. Deferring would need an index of its own and is refused with stable row ids.
+_OPTIONS: Any = {"defer_index_remap": False}
+
 
 class LanceCompactionTable:
     """The CompactionTable port over Lance."""
@@ -32,14 +36,7 @@ class LanceCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         """Fragments, files and rows of a version (see the port)."""
-        found = self._tables.fragments(version)
-        return TableFragments(
-            version=version,
-            fragment_ids=frozenset(f.fragment_id for f in found),
-            files=sum(f.files for f in found),
-            rows=sum(f.rows for f in found),
-            deleted_rows=sum(f.deleted_rows for f in found),
-        )
+        return TableFragments(version=version, each=frozenset(self._tables.fragments(version)))
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
@@ -53,7 +50,6 @@ class LanceCompactionTable:
             CompactionTask(
                 version=version,
                 fragment_ids=ids,
-                rows=sum(known[i].rows for i in ids),
                 file_bytes=sum(known[i].file_bytes or 0 for i in ids),
                 data=data,
             )
@@ -88,26 +84,22 @@ class LanceCompactionTable:
         """Run one task: rewrite its fragments, without a commit."""
         dataset = self._tables.at(task.version)
         result = call_lance(lambda: LanceTask.from_json(task.data).execute(dataset))
-        return RewrittenFragments(fragment_ids=task.fragment_ids, data=result.json())
+        return RewrittenFragments(
+            fragment_ids=task.fragment_ids, file_bytes=task.file_bytes, data=result.json()
+        )
 
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
-        """Commit rewritten fragments (see the port).
-
-        It gets the plan's options: without them, Lance's commit decides about index remapping.
-        """
+    def commit(self, rewritten: Sequence[RewrittenFragments]) -> None:
+        """Commit rewritten fragments (see the port)."""
         dataset = self._tables.base()
         results = [RewriteResult.from_json(r.data) for r in rewritten]
-        call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
+        call_lance(lambda: Compaction.commit(dataset, results, _OPTIONS))
 
-
-def _options(limits: CompactionLimits) -> dict[str, Any]:
-    return {
-        "target_rows_per_fragment": limits.target_rows_per_fragment,
-        "materialize_deletions": True,
-        "materialize_deletions_threshold": limits.materialize_deletions_threshold,
-        # Deferring would need an index of its own and is refused with stable row ids.
-        "defer_index_remap": False,
-    }
+    def has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
+        """Whether the latest version has one of the new files (see the port)."""
+        new = [fragment for r in rewritten for fragment in json.loads(r.data)["new_fragments"]]
+        names = {file["path"] for fragment in new for file in fragment["files"]}
+        there = call_lance(self._tables.base().get_fragments)
+        return any(file.path in names for fragment in there for file in fragment.data_files())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -153,8 +153,9 @@ def is_sweep_old(sweep: Sweep, limits: GarbageLimits, now_nanos: int) -> bool:
 def is_sweep_due(sweep: Sweep, survey: Survey) -> bool:
     """Whether all shards have to be looked at, because the remembered sweep can't be built on.
 
-    `look` is one without shards. Lower progress than remembered means that the table was restored
-    or initialised again; the same version number with another timestamp, that it was created anew.
+    The survey is one without shards. Lower progress than remembered means that the table was
+    restored or initialised again; the same version number with another timestamp, that it was
+    created anew.
     """
     if survey.view is None or survey.unreadable is not None or survey.limits.adopt_orphans:
         return True

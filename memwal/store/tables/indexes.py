@@ -8,6 +8,7 @@ between.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -87,7 +88,9 @@ def _read_facts(dataset: Any, described: Any, fragments: set[int]) -> IndexFacts
     )
     if not facts.is_vector or len(facts.segments) < 2 or fragments <= facts.covered:
         return facts
-    found = _try_open(dataset, facts.name)
+    found: Any = ""
+    with suppress(StoreUnavailable):
+        found = _try_open(dataset, facts.name)
     if isinstance(found, str):
         return facts  # extending it tells what is wrong, and other indexes go on
     sizes = (tuple(int(p["size"]) for p in part["partitions"]) for part in found["indices"])

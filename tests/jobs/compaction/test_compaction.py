@@ -8,15 +8,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
 from memwal.config import Settings
+from memwal.errors import LostRace
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.compaction.plan import CompactionTableReport
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTableReport
+from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus
 from memwal.report import JobReport
+from memwal.store.tables.datasets import LanceTables
 from tests.support.builders import Delete, Put, Table, epochs, set_status
 from tests.support.indexed import (
     check_caught_up,
@@ -182,6 +187,22 @@ def test_a_race_that_is_always_lost_is_reported_and_the_rows_stay(tmp_path: Path
     assert "2 times" in str(found.error)
     catch_up(table)
     check_caught_up(table, ("key_idx",))
+
+
+def test_a_commit_has_landed_if_its_files_are_there(tmp_path: Path) -> None:
+    """Fragments that are gone say nothing: an update of all rows takes them away as well."""
+    rows = pa.table({"k": range(40)})
+    dataset: Any = lance.write_dataset(rows, str(tmp_path), max_rows_per_file=10)
+    table = LanceCompactionTable(LanceTables(str(tmp_path), {}))
+    (task,) = table.plan(1, CompactionLimits())
+    lost, made = table.rewrite(task), table.rewrite(task)
+    table.commit([made])
+    with pytest.raises(LostRace):
+        table.commit([lost])
+    assert (table.has_landed([made]), table.has_landed([lost])) == (True, False)
+    dataset.checkout_latest()
+    dataset.update({"k": "k + 1"})
+    assert not table.has_landed([made])
 
 
 def test_a_held_lease_ends_it_with_exit_code_4(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import Corruption, LeaseHeld, LostRace, MemWalError, StoreUnavailable
+from memwal.indexes import FragmentFacts
 from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
 from memwal.jobs.compaction.plan import (
     AgedFragment,
@@ -19,6 +20,7 @@ from memwal.jobs.compaction.plan import (
 )
 from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import ColumnInfo, MemWalState, VersionManifest
+from memwal.report import AuditItem
 from memwal.rows.expire import EXPIRE_KEY, Horizon, make_expire
 from memwal.testing import ManualClock
 
@@ -35,6 +37,9 @@ class FakeTable:
     errors: list[MemWalError] = field(default_factory=list)
     lands: bool = False
     failing: frozenset[int] = frozenset()
+    marks: frozenset[int] = frozenset()
+    """Fragments of which somebody deletes a row while the first commit is made."""
+    marked: frozenset[int] = frozenset()
     version: int = 1
     warnings: tuple[str, ...] = ()
     mem_wal: MemWalState = MemWalState(
@@ -72,14 +77,15 @@ class FakeTable:
         return found
 
     def fragments(self, version: int) -> TableFragments:
-        return TableFragments(
-            version=version, fragment_ids=frozenset(self.ids), files=0, rows=0, deleted_rows=0
+        each = (
+            FragmentFacts(fragment_id=i, rows=1, deleted_rows=i in self.marked) for i in self.ids
         )
+        return TableFragments(version=version, each=frozenset(each))
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         pairs = [(1, 2), (3, 4)]
         return [
-            CompactionTask(version=version, fragment_ids=pair, rows=1, file_bytes=1, data="")
+            CompactionTask(version=version, fragment_ids=pair, file_bytes=pair[0], data="")
             for pair in pairs
             if self.ids.issuperset(pair)
         ]
@@ -90,12 +96,15 @@ class FakeTable:
         return [
             Corruption("MW-M01", "unreadable")
             if self.failing.intersection(task.fragment_ids)
-            else RewrittenFragments(fragment_ids=task.fragment_ids, data="")
+            else RewrittenFragments(
+                fragment_ids=task.fragment_ids, file_bytes=task.file_bytes, data=""
+            )
             for task in tasks
         ]
 
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+    def commit(self, rewritten: Sequence[RewrittenFragments]) -> None:
         error = self.errors.pop(0) if self.errors else None
+        self.marked |= self.marks
         if error is None or self.lands:
             self.log.append("commit")
             for done in rewritten:
@@ -104,6 +113,9 @@ class FakeTable:
         if error is not None:
             raise error
 
+    def has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
+        return any(10 * r.fragment_ids[0] in self.ids for r in rewritten)
+
 
 def run(
     where: FakeTable,
@@ -111,9 +123,12 @@ def run(
     behind: bool = True,
     unindexed: int = 0,
     dry_run: bool = False,
+    catches_up: MemWalError | None = None,
     **settings: Any,
 ) -> CompactionTableReport:
     def catch_up() -> list[IndexCatchupReport]:
+        if catches_up is not None:
+            raise catches_up
         where.log.append("catch up")
         return [index_report("nothing_to_do")]
 
@@ -220,27 +235,35 @@ def test_a_lost_race_is_planned_again() -> None:
 
 
 def test_of_several_tasks_those_land_whose_fragments_nobody_changed() -> None:
-    lost = LostRace("preempted")
-    table = FakeTable(errors=[lost, lost])
+    table = FakeTable(errors=[LostRace("preempted")], marks=frozenset({1}))
     done = run(table, limits=CompactionLimits(conflict_attempts_max=1))
-    assert (done.outcome, done.commits, done.conflicts) == ("partial", 1, 2)
+    assert (done.outcome, done.commits, done.conflicts) == ("partial", 1, 1)
     assert (done.fragments_rewritten, table.ids) == ((3, 4), {1, 2, 30})
-    table = FakeTable(errors=[lost, lost])
+    assert (done.tasks, done.bytes_rewritten) == (1, 3)
+    table = FakeTable(errors=[LostRace("preempted")], marks=frozenset({1}))
     done = run(table)  # and the other in its turn
-    assert (done.outcome, done.commits, done.conflicts) == ("done", 2, 2)
+    assert (done.outcome, done.commits, done.conflicts) == ("done", 2, 1)
     assert (done.fragments_rewritten, table.ids) == ((1, 2, 3, 4), {10, 30})
+    assert (done.tasks, done.bytes_rewritten) == (2, 4)
+    assert "4 of 4 fragments" in str(done.reason)
+
+
+def test_a_race_that_was_lost_to_an_index_is_planned_again() -> None:
+    table = FakeTable(errors=[LostRace("preempted")])
+    done = run(table)
+    assert (done.commits, done.conflicts, table.ids) == (1, 1, {10, 30})
 
 
 def test_races_without_end_are_given_up_by_number_and_by_time() -> None:
     limits = CompactionLimits(conflict_attempts_max=3)
     done = run(FakeTable(errors=[LostRace("preempted")] * 99), limits=limits)
-    assert (done.outcome, done.exit_code, done.conflicts) == ("failed", 4, 9)
+    assert (done.outcome, done.exit_code, done.conflicts) == ("failed", 4, 3)
     table = FakeTable(errors=[LostRace("preempted")] * 99)
     done = run(table, limits=CompactionLimits(conflict_attempts_max=50, conflict_seconds_max=0.0))
-    assert (done.exit_code, done.conflicts) == (4, 3)
+    assert (done.exit_code, done.conflicts) == (4, 1)
 
 
-def test_a_commit_whose_reply_was_lost_is_found_by_its_fragments() -> None:
+def test_a_commit_whose_reply_was_lost_is_found_by_its_files() -> None:
     table = FakeTable(errors=[StoreUnavailable("no reply")], lands=True)
     done = run(table)
     assert (done.outcome, done.commits, done.conflicts) == ("done", 1, 1)
@@ -248,15 +271,29 @@ def test_a_commit_whose_reply_was_lost_is_found_by_its_fragments() -> None:
 
 
 def test_fragments_that_went_for_another_reason_are_no_proof() -> None:
-    """A merge can take some fragments of one task; the commit that failed is made again."""
+    """An upsert of all rows, or another compaction, takes them away; nothing was rewritten then."""
     table = FakeTable(errors=[StoreUnavailable("no reply")])
 
-    def lose_some() -> None:
-        table.ids.difference_update({1, 2} if table.errors else ())
+    def lose_all() -> None:
+        table.ids.clear()
 
-    done = run(table, before_commit=lose_some)
-    assert (done.outcome, done.commits) == ("done", 1)
-    assert table.ids == {30}
+    done = run(table, before_commit=lose_all)
+    assert (done.outcome, done.commits, done.tasks, done.bytes_rewritten) == (
+        "nothing_to_do", 0, 0, 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("at", ["committed", "restore"])
+def test_what_has_landed_is_reported_whatever_comes_then(at: str) -> None:
+    def steps(step: str) -> None:
+        if step == at:
+            raise StoreUnavailable("away")
+
+    done = run(FakeTable(), steps=steps)
+    assert (done.outcome, done.commits, done.fragments_after) == ("partial", 1, 2)
+    assert [item.fragments for item in done.audited()] == [(1, 2, 3, 4)]
+    purged = run(aging(FULL), catches_up=StoreUnavailable("away"))
+    assert (purged.outcome, purged.purged_rows) == ("partial", 6)
 
 
 def test_a_lost_lease_ends_it() -> None:
@@ -370,7 +407,14 @@ def test_a_lost_lease_purges_nothing() -> None:
     assert table.log == []
 
 
-def test_the_trail_names_what_was_purged() -> None:
+def test_the_trail_names_what_is_to_be_purged_and_what_was() -> None:
+    def refuse(item: AuditItem) -> None:
+        raise StoreUnavailable(f"{item.reason}, {item.done}")
+
+    table = aging(FULL)
+    with pytest.raises(StoreUnavailable, match=r"6 rows were older than 2025-06-14.*, None"):
+        run(table, behind=False, intend=refuse)
+    assert table.log == []
     (item,) = run(aging(FULL), behind=False).audited()
     assert (item.action, item.kind, item.reason) == (
         "delete",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from memwal.indexes import FragmentFacts
 from memwal.jobs.compaction.plan import (
     CompactionLimits,
     CompactionTask,
@@ -11,16 +12,13 @@ from memwal.jobs.compaction.plan import (
     choose_tasks,
 )
 
-TABLE = TableFragments(
-    version=3, fragment_ids=frozenset(range(12)), files=12, rows=1200, deleted_rows=7
-)
+EACH = frozenset(FragmentFacts(fragment_id=n, rows=100) for n in range(12))
+TABLE = TableFragments(version=3, each=EACH)
 LIMITS = CompactionLimits()
 
 
 def task(*fragments: int, file_bytes: int = 10) -> CompactionTask:
-    return CompactionTask(
-        version=3, fragment_ids=fragments, rows=10, file_bytes=file_bytes, data="{}"
-    )
+    return CompactionTask(version=3, fragment_ids=fragments, file_bytes=file_bytes, data="{}")
 
 
 def test_no_task_is_no_work() -> None:
