@@ -14,7 +14,7 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.jobs.schema.apply import Altered, SchemaChanger
 from memwal.jobs.schema.plan import Unrest, find_unrest, list_ids, plan_schema
-from memwal.jobs.schema.report import report_failure, report_schema
+from memwal.jobs.schema.report import report_schema
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.schema.store import StoredSchemaTable, read_type
 from memwal.model import ShardId, ShardStatus, TableView
@@ -148,6 +148,7 @@ def _change(own: _Table, view: TableView) -> TableReport:
     )
     seen, plan = changer.read()
     done, unrest = Altered(plan=plan), list[Unrest]()
+    report = partial(report_schema, table.resolved.name, view.version, done, own.claimed)
     try:
         if options.acts:
             if plan.has_work:
@@ -160,17 +161,8 @@ def _change(own: _Table, view: TableView) -> TableReport:
     except MemWalError as error:
         if not (done.commits or own.claimed):
             raise
-        return report_failure(table.resolved.name, view.version, done, own.claimed, error)
-    return report_schema(
-        table.resolved.name,
-        view.version,
-        seen,
-        done,
-        acts=options.acts,
-        indexes=indexes,
-        unrest=unrest,
-        fenced=own.claimed,
-    )
+        return report(error=error)
+    return report(acts=options.acts, view=seen, indexes=indexes, unrest=unrest)
 
 
 def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:

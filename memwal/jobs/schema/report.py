@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -75,55 +75,42 @@ class SchemaTableReport(TableReport):
 def report_schema(
     name: str,
     before: int,
-    view: TableView,
     done: Altered,
-    *,
-    acts: bool,
-    indexes: Mapping[int, Sequence[str]],
-    unrest: Sequence[Unrest],
     fenced: Collection[ShardId],
+    *,
+    acts: bool = True,
+    view: TableView | None = None,
+    indexes: Mapping[int, Sequence[str]] | None = None,
+    unrest: Sequence[Unrest] = (),
+    error: MemWalError | None = None,
 ) -> SchemaTableReport:
-    """The report of a table; unless it `acts`, `done` has what would be done."""
-    has_work = done.plan.has_work
-    worked = bool(done.commits) if acts else has_work
+    """The report of a table; unless it `acts`, `done` has what would be done.
+
+    There is no view of a table that failed with the `error` after something was done.
+    """
+    plan = done.plan
+    worked = bool(done.commits) if acts else plan.has_work
+    waiting = view.shards if view is not None and plan.has_work else ()
+    late = (_LATE,) if error is not None and done.applied else ()
     return SchemaTableReport(
         table=name,
-        outcome=DONE if worked else NOTHING_TO_DO,
-        version_before=before,
-        version_after=view.version,
-        columns=tuple(_list_columns(view.columns, indexes, "")),
-        pending=sum(len(shard.pending) for shard in view.shards) if has_work else 0,
-        in_the_way=tuple(unrest),
-        warnings=done.plan.warnings,
-        **_list_done(done, fenced),
-    )
-
-
-def report_failure(
-    name: str, before: int, done: Altered, fenced: Collection[ShardId], error: MemWalError
-) -> SchemaTableReport:
-    """The report of a table of which something was changed before it failed."""
-    return SchemaTableReport(
-        table=name,
-        **describe_error(error),
+        **describe_error(error, DONE if worked else NOTHING_TO_DO),
         cause=error,
         version_before=before,
-        warnings=(*done.plan.warnings, *((_LATE,) if done.applied else ())),
-        **_list_done(done, fenced),
+        version_after=None if view is None else view.version,
+        columns=() if view is None else tuple(_list_columns(view.columns, indexes or {}, "")),
+        steps=plan.steps,
+        applied=done.applied,
+        commits=done.commits,
+        conflicts=done.conflicts,
+        rows_rewritten=done.written.rows,
+        bytes_rewritten=done.written.bytes,
+        indexes_dropped=done.dropped,
+        pending=sum(len(shard.pending) for shard in waiting),
+        in_the_way=tuple(unrest),
+        fenced=tuple(fenced),
+        warnings=(*plan.warnings, *late),
     )
-
-
-def _list_done(done: Altered, fenced: Collection[ShardId]) -> dict[str, Any]:
-    return {
-        "steps": done.plan.steps,
-        "applied": done.applied,
-        "commits": done.commits,
-        "conflicts": done.conflicts,
-        "rows_rewritten": done.written.rows,
-        "bytes_rewritten": done.written.bytes,
-        "indexes_dropped": done.dropped,
-        "fenced": tuple(fenced),
-    }
 
 
 def _list_columns(
