@@ -520,7 +520,7 @@ class StoredFacts:
         inside: dict[ShardId, set[str]] = {shard.shard_id: set() for shard in self.view.shards}
         foreign = set[str]()
         for info in self.objects.list(layout.MEM_WAL):
-            if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
+            if layout.is_litter(info.path.rsplit("/", 1)[-1]):
                 continue
             name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
             if layout.is_shard_folder(name):
