@@ -157,5 +157,4 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
     ]
     parts += [Text(f"  shard {shard}: its writer is fenced, and has to be opened again")
               for shard in report.fenced]  # fmt: skip
-    parts += [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
     return parts
