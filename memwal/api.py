@@ -27,7 +27,6 @@ from memwal.config import (
     Config,
     EngineName,
     ResolvedTable,
-    check_options,
     load_config,
     make_settings,
     read_environment_options,
@@ -174,7 +173,13 @@ def open_table(
     )
 
 
-def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
+def shard_of(
+    uri: str,
+    rows: Rows,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    allow_untested_lance: bool = False,
+) -> pa.Array:
     """Return the id of each row's shard as text, to partition rows by or for pylance's writer.
 
     rows: Arrow data or a list of dicts, with at least the columns that the shard depends on.
@@ -185,9 +190,9 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
     from memwal.rows.pairs import Lenience
-    from memwal.run.stores import open_stores
+    from memwal.run.stores import open_stores, take_options
 
-    stores = open_stores(uri, check_options(storage_options or {}))
+    stores = open_stores(uri, take_options(storage_options, allow_untested_lance))
     table = IngestTable.read(stores, stores.views.table(), None)
     return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
@@ -228,6 +233,7 @@ class Table:
         """
         from memwal.ingest.writer import TableWriter
 
+        how = {"allow_untested_lance": self._options["untested_lance_allowed"], **how}
         if self._table.settings.freshness is not None:
             how = {"generation_every": self._table.settings.freshness / 2, **how}
         known = {f"{AS_IT_IS}{name}": v for name, v in self._table.storage_options.items()}

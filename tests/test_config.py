@@ -26,6 +26,7 @@ from memwal.config import (
 )
 from memwal.errors import NotATable, Usage
 from memwal.ingest.writer import TableWriter
+from memwal.read import open_table
 from tests.support import builders
 
 FILE = """
@@ -349,11 +350,26 @@ def test_a_storage_option_that_nobody_takes_is_refused(option: str, says: str) -
         lambda: resolve_table("s3://lake/t", Config(), {option: secret}, {}),
         lambda: shard_of("s3://lake/t", [], {option: secret}),
         lambda: TableWriter("s3://lake/t", {option: secret}),
+        lambda: open_table("s3://lake/t", {option: secret}),
     ]
     for resolve in resolvers:
         with pytest.raises(Usage, match=says) as refused:
             resolve()
         assert secret not in str(refused.value)
+
+
+def test_storage_options_of_the_environment_reach_what_programs_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", '{"aws_endpont": "hush"}')
+    for open_it in (memwal.open_table, open_table, TableWriter, lambda uri: shard_of(uri, [])):
+        with pytest.raises(Usage, match="aws_endpont"):
+            open_it("s3://lake/t")
+    monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", '{"region": "env", "token": "env"}')
+    assert open_table("s3://lake/t", {"region": "call"})._stores.storage_options == {
+        "region": "call",
+        "token": "env",
+    }
 
 
 def test_a_storage_option_is_passed_on_as_it_is_where_one_asks_for_it() -> None:

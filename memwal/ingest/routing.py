@@ -208,10 +208,11 @@ class Router:
         if found := find_shared_key(held, self.key):
             raise Refused(
                 "MW-I41",
-                f"key {found.key} comes with two values of {', '.join(self.columns)}, by which "
-                f"rows go to shards {' and '.join(found.shards)}: nothing would say which of its "
-                "rows is newer. A key has to keep that value; else the table needs a spec on its "
-                "primary key (`memwal quiesce`, then `memwal init --spec`)",
+                f"in these rows, key {found.key} has two values of {', '.join(self.columns)}, by "
+                f"which rows go to shards {' and '.join(found.shards)}: nothing would say which of "
+                "its rows is newer. A key has to keep that value, also from batch to batch, where "
+                "nothing checks it; else the table needs a spec on its primary key (`memwal "
+                "quiesce`, then `memwal init --spec`)",
             )
 
     def _encode_values(self, values: pa.RecordBatch, row: int) -> ShardValues:

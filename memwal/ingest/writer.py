@@ -13,7 +13,6 @@ from weakref import finalize
 
 import pyarrow as pa
 
-from memwal.config import check_options
 from memwal.errors import Usage
 from memwal.format.layout import find_shard, parse_shard
 from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator, check_process
@@ -27,7 +26,7 @@ from memwal.ingest.shards import (
 )
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
-from memwal.run.stores import open_stores
+from memwal.run.stores import open_stores, take_options
 from memwal.text import parse_seconds
 
 _DELETED = "_memwal_deleted"
@@ -56,8 +55,11 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         convert: Iterable[str] = (),
         shard: str | None = None,
         generation_every: str | float | None = GENERATION_SECONDS,
+        allow_untested_lance: bool = False,
     ) -> None:
         """Open a table for writing; a shard is claimed when its first row comes.
+
+        `storage_options` take precedence over those in MEMWAL_STORAGE_OPTIONS.
 
         With `missing_as_null`, columns that rows lack are written as NULL, replacing the table's
         values; without it such rows are refused, unless they delete. `convert` names what goes in
@@ -68,12 +70,12 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         fresh by. With None that happens by pylance's limits, and on `close`.
 
         Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store without
-        put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
-        holds unmerged rows whose values are not known.
+        put-if-absent, and an untested pylance), and Refused for a shard spec that rows can't be
+        routed by, and while a shard holds unmerged rows whose values are not known.
         """
         self.generation_every_seconds = _read_interval(generation_every)
         self._made_in = os.getpid()
-        stores = open_stores(uri, check_options(storage_options or {}))
+        stores = open_stores(uri, take_options(storage_options, allow_untested_lance))
         self.uri = stores.uri
         view = stores.views.table()
         if shard is not None:
@@ -81,6 +83,8 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         table = IngestTable.read(stores, view, shard)
         self._shape = table.make_shape(missing_as_null=missing_as_null, convert=convert)
         self._router = table.check_shards()
+        for text in table.list_warnings():
+            _LOG.warning("%s: %s", self.uri, text)
         # Lance claims shards, and does not check the store for put-if-absent.
         stores.prove_store()
         self._rows_max = table.rows_per_entry_max

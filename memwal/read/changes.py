@@ -34,10 +34,9 @@ class ChangesOptions:
 
 def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
     """Read changes, or move a cursor. Raises as `open_range` and `move_cursor` do."""
-    check_lance_version(options.untested_lance_allowed)
     asked = options.asked
     check_file(asked.output)
-    stores = open_table(options.table)
+    stores = open_table(options)
     began = stores.clock.monotonic_seconds()
     if asked.commit is not None or asked.drop:
         moved = describe_cursor(move_cursor(stores, asked), dropped=asked.drop)
@@ -58,8 +57,7 @@ def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
 
 def read_changes(options: ChangesOptions) -> pa.RecordBatchReader:
     """The rows alone, as they are read."""
-    check_lance_version(options.untested_lance_allowed)
-    opened, _ = open_range(open_table(options.table), options.asked)
+    opened, _ = open_range(open_table(options), options.asked)
     metadata = {"memwal.since": str(opened.since), "memwal.until": str(opened.until)}
     schema = opened.schema.with_metadata(metadata)
     return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in opened.read()))
@@ -67,12 +65,14 @@ def read_changes(options: ChangesOptions) -> pa.RecordBatchReader:
 
 def commit_changes(options: ChangesOptions) -> CursorReport:
     """Move or drop the cursor alone."""
-    moved = move_cursor(open_table(options.table), options.asked)
+    moved = move_cursor(open_table(options), options.asked)
     return describe_cursor(moved, dropped=options.asked.drop)
 
 
-def open_table(table: ResolvedTable) -> Stores:
-    """The stores of a table."""
+def open_table(options: ChangesOptions) -> Stores:
+    """The stores of the table. Raises Unsupported for an untested pylance."""
+    check_lance_version(options.untested_lance_allowed)
+    table = options.table
     limit = table.settings.memory_bytes_max
     return open_stores(table.find_uri(), table.storage_options, memory_bytes_max=limit)
 

@@ -23,7 +23,6 @@ from memwal.read.table import (
     OpenedRead,
     ReadableTable,
     check_keys,
-    open_table,
     parse_keys,
     prune_shards,
 )
@@ -45,8 +44,8 @@ class ReadOptions:
 
 
 def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableTable:
-    """Open a table for reading, with its settings. Raises as `open_table` does."""
-    return open_table(
+    """Open a table for reading, with its settings. Raises Usage, Unsupported."""
+    return ReadableTable(
         table.find_uri(),
         table.storage_options,
         consistency=consistency,

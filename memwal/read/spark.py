@@ -39,10 +39,10 @@ follows the changes; its offset is the version. A cursor moves as Spark commits 
 
 Further options: `consistency` (`snapshot`: shards from the table's shard snapshot, in few requests;
 the log says so when it can't be used), `storage.KEY`, `allow_holes`, `allow_reinitialised`,
-`partition_bytes` (about what one task reads), and `keys_bytes_max`: pending keys that take more
-memory are not sent to the tasks, each of which then looks them up in all generations. A task reads
-whole fragments and whole generations. With a row-merge policy it reads all pending generations of a
-shard, and keys that take more are an error.
+`allow_untested_lance`, `partition_bytes` (about what one task reads), and `keys_bytes_max`: pending
+keys that take more memory are not sent to the tasks, each of which then looks them up in all
+generations. A task reads whole fragments and whole generations. With a row-merge policy it reads
+all pending generations of a shard, and keys that take more are an error.
 
 What is loaded may also be a name: of a table in the file `config` (or MEMWAL_CONFIG) where the
 driver runs, or `NAMESPACE:schema.table` if that file has the namespace. `load()` asks the namespace
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from memwal.config import ResolvedTable
     from memwal.ingest.spark.writer import BatchWriter, StreamWriter
     from memwal.read.changes import ChangesOptions
+    from memwal.read.plan.changes import ChangesRequest
     from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
@@ -207,7 +208,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         return replace(asked, table=_follow(asked.table))
 
     @cached_property
-    def _followed(self) -> tuple[ChangesOptions, pa.Schema]:
+    def _followed(self) -> tuple[ChangesRequest, pa.Schema]:
         """The changes asked for, from version to version, and their columns."""
         from memwal.read.spark_changes import fix_range
 
@@ -233,7 +234,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         if is_changes(self.options):
             from memwal.read.spark_changes import ChangesReader
 
-            return ChangesReader(self._followed[0], schema)
+            return ChangesReader(self._changes, self._followed[0], schema)
         plan = self._snapshot.plan
         added = _list_added(plan)
         columns = tuple(f["name"] for f in asked["fields"] if f["name"] not in added)
@@ -252,7 +253,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         from memwal.read.spark_changes import ChangesStreamReader
 
         check_schema(schema.jsonValue(), self._schema())
-        return ChangesStreamReader(self._changes, schema)
+        return ChangesStreamReader(self._changes, self._followed[0], schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Write a DataFrame into the MemWAL."""
@@ -392,9 +393,9 @@ def _open_table(table: ResolvedTable) -> ReadableTable:
 @lru_cache(maxsize=_TABLES_MAX)
 def _open_once(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
     """Open a table, and keep it from task to task for Lance's caches."""
-    from memwal.read.table import open_table
+    from memwal.read.table import ReadableTable
 
-    return open_table(uri, dict(storage_options))
+    return ReadableTable(uri, dict(storage_options))
 
 
 def _advise_reload(snapshot: Snapshot, call: Callable[[], T]) -> T:

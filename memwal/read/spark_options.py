@@ -80,7 +80,9 @@ STORAGE_PREFIX = "storage."
 PARTITION_BYTES = 32 * 1024 * 1024
 # Four million int64 keys: 2 s to fold, 22 MB to send.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
-_OWN = ("config", "partition_bytes", "keys_bytes_max")
+_UNTESTED = "allow_untested_lance"
+_SHARED = ("config", _UNTESTED)
+_OWN = (*_SHARED, "partition_bytes", "keys_bytes_max")
 _NO_READ = ("key", "explain", "output", "memory_max")
 _CHANGES = "changes_"
 _OF_CHANGES = tuple(f"{_CHANGES}{name}" for name in ("since", "cursor", "until", "before"))
@@ -272,6 +274,10 @@ def _parse_value(declared: DeclaredOption, name: str, text: str) -> Any:
     return parse_names(text) if declared.kind in (Kind.LIST, Kind.CHOICES) else text
 
 
+def _allows_untested(options: Mapping[str, str]) -> bool:
+    return options.get(_UNTESTED, "").lower() == "true"
+
+
 def _check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
     if "path" not in options:
         raise Usage('say which table: ….format("memwal")….load("TABLE"), or save("TABLE")')
@@ -293,11 +299,13 @@ def parse_changes(options: Mapping[str, str]) -> ChangesOptions:
     # Imported here: it brings Lance, and the driver's process imports this module.
     from memwal.read.changes import ChangesOptions
 
-    _check_names(options, ("config", "columns", *_OF_CHANGES))
+    _check_names(options, (*_SHARED, "columns", *_OF_CHANGES))
     given = {name: text for name, text in options.items() if name in _OF_CHANGES}
     given |= {f"{_CHANGES}columns": options["columns"]} if "columns" in options else {}
     asked = _parse_request(ChangesAsked, given, given, _CHANGES)
-    return ChangesOptions(table=find_table(options), asked=asked)
+    return ChangesOptions(
+        table=find_table(options), asked=asked, untested_lance_allowed=_allows_untested(options)
+    )
 
 
 def is_write(options: Iterable[str]) -> bool:
@@ -311,16 +319,26 @@ def parse_write(options: Mapping[str, str]) -> IngestOptions:
     from memwal.ingest.plan import IngestOptions
     from memwal.ingest.request import IngestRequest
 
-    _check_names(options, ("config", *_OF_WRITE))
+    _check_names(options, (*_SHARED, *_OF_WRITE))
     request = _parse_request(IngestRequest, options, _OF_WRITE)
-    return IngestOptions(tables=[find_table(options)], engine="local", request=request)
+    return IngestOptions(
+        tables=[find_table(options)],
+        engine="local",
+        request=request,
+        untested_lance_allowed=_allows_untested(options),
+    )
 
 
 def find_table(options: Mapping[str, str]) -> ResolvedTable:
     """The table that `path` names: an address, or a name in the configuration. Raises Usage.
 
-    That is the file of the option `config`, or of MEMWAL_CONFIG, where the driver runs.
+    That is the file of the option `config`, or of MEMWAL_CONFIG, where the driver runs. Raises
+    Unsupported for a pylance that was never tested.
     """
+    # Imported here: it brings Lance, and the driver's process imports this module.
+    from memwal.run.stores import check_lance_version
+
+    check_lance_version(_allows_untested(options))
     file = find_named_file(options.get("config"))
     storage = {
         name.removeprefix(STORAGE_PREFIX): value

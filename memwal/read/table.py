@@ -29,7 +29,7 @@ from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.progress import check_lineage
-from memwal.run.stores import open_stores
+from memwal.run.stores import open_stores, take_options
 from memwal.sharding.evaluate import rule_out_shards
 from memwal.store.tables.datasets import primary_key_of
 from memwal.store.tables.generations import Generations
@@ -463,10 +463,12 @@ def open_table(
     *,
     consistency: Consistency = "latest",
     memory_bytes_max: int | None = None,
+    allow_untested_lance: bool = False,
 ) -> ReadableTable:
     """A table for reading; nothing is read before it is asked for.
 
-    `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. With
+    `uri` is a path or an s3:// address, `storage_options` are as pylance takes them; they take
+    precedence over those in MEMWAL_STORAGE_OPTIONS. With
     `consistency="snapshot"` shards are as the table's shard snapshot has them, which takes few
     requests however many there are; a reader's schema then has metadata `memwal.taken_at`, the time
     up to which all that was flushed is read, unless manifests had to be. `memory_bytes_max` is what
@@ -474,6 +476,5 @@ def open_table(
 
         rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
     """
-    return ReadableTable(
-        uri, storage_options, consistency=consistency, memory_bytes_max=memory_bytes_max
-    )
+    options = take_options(storage_options, allow_untested_lance)
+    return ReadableTable(uri, options, consistency=consistency, memory_bytes_max=memory_bytes_max)

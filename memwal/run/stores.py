@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memwal.clock import SystemClock
+from memwal.config import check_options, read_environment_options
 from memwal.errors import Unsupported
 from memwal.model import TableView
 from memwal.ports import Clock, Objects
@@ -132,6 +133,17 @@ def check_lance_version(allowed: bool) -> None:
             f"pylance {version} is installed; tested are {tested}. Install one of those, or pass "
             "--allow-untested-lance",
         )
+
+
+def take_options(
+    storage_options: Mapping[str, str] | None, untested_lance_allowed: bool
+) -> dict[str, str]:
+    """The storage options of a program's call, over the environment's; checks pylance, too.
+
+    Raises Usage for an option that is not known, and Unsupported.
+    """
+    check_lance_version(untested_lance_allowed)
+    return check_options(read_environment_options()) | check_options(storage_options or {})
 
 
 def open_stores(

@@ -21,6 +21,7 @@ import memwal.ingest.progress.pace
 from memwal.cli.app import app
 from memwal.config import Config, resolve_table
 from memwal.errors import Refused
+from memwal.ingest import open_writer
 from memwal.ingest.job import run_ingest
 from memwal.ingest.plan import IngestOptions
 from memwal.ingest.progress.pace import Backlog
@@ -132,7 +133,7 @@ def test_other_keys(tmp_path, keys) -> None:
     assert sorted(written) == [(n, f"n{n % 5}", float(n)) for n in range(60)]
 
 
-def test_a_spec_that_may_move_a_key_is_warned_of(tmp_path) -> None:
+def test_a_spec_that_may_move_a_key_is_warned_of(tmp_path, caplog) -> None:
     pq.write_table(rows_of([1]), tmp_path / "a.parquet")
     warned = {
         column: run(
@@ -145,6 +146,12 @@ def test_a_spec_that_may_move_a_key_is_warned_of(tmp_path) -> None:
     }
     assert warned["id"] == []
     assert "depends on note, outside the primary key" in warned["note"][0]
+    for column in ("id", "note"):
+        with open_writer(str(tmp_path / column)) as writer:
+            writer.write(rows_of([1]))
+            writer.write(rows_of([2]))
+    [logged] = caplog.messages
+    assert logged.endswith(f"note: {warned['note'][0]}")
 
 
 def test_the_policy_of_the_configuration(tmp_path) -> None:

@@ -224,6 +224,12 @@ def test_a_service_account_among_the_options_is_not_passed_over() -> None:
         SourceFiles({"google_service_account": "key.json"}).find(["gs://bucket/in"])
 
 
+def test_buckets_of_one_name_in_two_clouds_are_two() -> None:
+    files = SourceFiles({"region": "eu-west-1", "google_storage_token": "t"})
+    found = [files._system(f"{scheme}://lake/in")[0].type_name for scheme in ("s3", "gs", "s3")]
+    assert found == ["s3", "gcs", "s3"]
+
+
 def test_a_store_that_pyarrow_does_not_know_is_not_taken_for_another() -> None:
     with pytest.raises(Unsupported, match="oss:// sources can't be read: pyarrow has no such"):
         open_system("oss", {"account_name": "lake"})

@@ -9,9 +9,12 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 
 import memwal.ingest.track
+from memwal import errors
 from memwal.ingest.plan import make_id
+from memwal.ingest.spark.staging import _translate
 from memwal.ingest.track import Track, TrackLimits
 from memwal.store.records.ingests import Rounds
 from tests.support.ingest_tables import make, wal_rows
@@ -80,3 +83,20 @@ def test_staged_rows_that_somebody_compressed(tmp_path, monkeypatch) -> None:
     report = ingest(table, source)
     assert report["exit_code"] == 8
     assert "is compressed, as no staged rows are" in report["error"]
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        *(kind("MW-I17", "x") for kind in (errors.Refused, errors.Unsupported, errors.Corruption)),
+        *(kind("x") for kind in (errors.Usage, errors.NotATable, errors.BadCredentials)),
+        *(kind("x") for kind in (errors.LostRace, errors.LeaseHeld, errors.StoreUnavailable)),
+    ],
+    ids=lambda raised: type(raised).__name__,
+)
+def test_a_task_s_error_has_the_outcome_that_it_has_without_spark(raised) -> None:
+    name = f"{type(raised).__module__}.{type(raised).__qualname__}"
+    text = f"An exception was thrown:\nTraceback (most recent call last):\n{name}: {raised}\n\n\tat"
+    found = _translate(PythonException(message=text))
+    assert (found.exit_code, found.outcome) == (raised.exit_code, raised.outcome)
+    assert str(found) == str(raised)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from datetime import timedelta
 from functools import partial
@@ -19,6 +20,7 @@ import memwal
 from memwal.cli.commands import make_app
 from memwal.errors import Corruption, Refused, Unsupported, Usage
 from memwal.read.plan.changes import ChangesRequest
+from memwal.read.spark import MemWalDataSource
 from memwal.read.store.changes import open_changes
 from tests.support import garbage_runs
 from tests.support.builders import Delete, Put, Row, Table, make_table
@@ -147,17 +149,34 @@ def test_a_key_that_came_and_went_is_not_told(tmp_path: Any) -> None:
     assert changes(table, since) == []
 
 
-def test_who_died_before_the_commit_is_told_of_what_went_since(tmp_path: Any) -> None:
+def follow(table: Table, way: str, **options: str) -> list[Row]:
+    """The changes since the cursor `mart`, as Python or a worker of Spark's reads them."""
+    if way == "python":
+        return list(memwal.open_table(table.uri).changes(cursor="mart").read_all().to_pylist())
+    options = {"path": table.uri, "changes_cursor": "mart", **options}
+    source = pickle.loads(pickle.dumps(MemWalDataSource(options)))
+    if way == "batch":
+        reader = source.reader(source.schema())
+        ranges = reader.partitions()
+    else:
+        reader = source.streamReader(source.schema())
+        start = reader.initialOffset()
+        ranges = reader.partitions(start, reader.latestOffset(start, None))
+    reader, ranges = pickle.loads(pickle.dumps((reader, ranges)))
+    return [row for one in ranges for batch in reader.read(one) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("way", ["python", "batch", "stream"])
+def test_who_died_before_the_commit_is_told_of_what_went_since(tmp_path: Any, way: str) -> None:
     """A consumer applies changes, dies, and begins where its cursor still stands."""
     table = tracked(tmp_path, rows=[1])
-    api = memwal.open_table(table.uri)
-    api.commit_changes("mart", int(table.dataset.version))
+    memwal.open_table(table.uri).commit_changes("mart", int(table.dataset.version))
     copy = table.base_rows()
 
     def apply() -> None:
-        for row in api.changes(cursor="mart", before=True).read_all().to_pylist():
+        for row in follow(table, way):
             key = (row["k"],)
-            change, *_ = (row.pop(f"_{n}") for n in ("change", "version", "time", "before"))
+            change, *_ = (row.pop(f"_{n}") for n in ("change", "version", "time"))
             if change == "delete":
                 copy.pop(key, None)
             else:
@@ -175,11 +194,27 @@ def test_who_died_before_the_commit_is_told_of_what_went_since(tmp_path: Any) ->
     merge(Put([6], 3))
     apply()
     assert copy == table.base_rows()
-    since = api.changes(cursor="mart").read_all().to_pylist()
+    since = follow(table, way)
     told = {row["k"]: row["_change"] for row in since}
     keys = [table.kind.key(k)[0] for k in (1, 5, 6, 7)]
     assert len(told) == len(since)
     assert [told.get(k) for k in keys] == ["delete", "delete", "insert", "insert"]
+
+
+@pytest.mark.parametrize("way", ["batch", "stream"])
+def test_spark_reads_no_further_than_asked(tmp_path: Any, way: str) -> None:
+    table = tracked(tmp_path, rows=[1])
+    memwal.open_table(table.uri).commit_changes("mart", int(table.dataset.version))
+    versions = []
+    for key in (5, 6):
+        table.flush(table.shards[0], Put([key], 1))
+        table.merge_all()
+        versions.append(int(table.dataset.version))
+    until = versions[0]
+    [row] = follow(table, way, changes_until=str(until))
+    assert (row["k"], row["_change"]) == (*table.kind.key(5), "insert")
+    memwal.open_table(table.uri).commit_changes("mart", until)
+    assert follow(table, way, changes_until=str(until)) == []
 
 
 def test_a_key_that_went_and_came_back_is_an_update(tmp_path: Any) -> None:

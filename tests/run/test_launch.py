@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 import tomllib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import StructType
 
+import memwal.ingest
+import memwal.read
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import LeaseHeld, StandDown, StoreUnavailable, Unsupported, Usage
+from memwal.errors import LeaseHeld, NotATable, StandDown, StoreUnavailable, Unsupported, Usage
 from memwal.model import TableView
+from memwal.read.spark import MemWalDataSource
 from memwal.run import stores
 from memwal.run.engines.pool import LocalEngine
 from memwal.run.options import RunOptions
@@ -57,6 +63,41 @@ def test_only_tested_majors_of_pylance_are_taken_unless_others_are_allowed(
         known = major in TESTED_LANCE_MAJORS
         with nullcontext() if known else pytest.raises(Unsupported, match="--allow-untested-lance"):
             stores.check_lance_version(allowed=False)
+
+
+def open_by_spark(**options: str) -> Callable[..., object]:
+    def plan(uri: str, *, allow_untested_lance: bool = False) -> object:
+        source = MemWalDataSource(
+            {"path": uri, "allow_untested_lance": str(allow_untested_lance), **options}
+        )
+        if "convert" in options:
+            return source.writer(StructType(), overwrite=False)
+        return source.schema()
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    "open_it",
+    [
+        memwal.read.open_table,
+        memwal.ingest.open_writer,
+        partial(memwal.shard_of, rows=[]),
+        lambda uri, **how: memwal.open_table(uri, **how).open_writer(),
+        lambda uri, **how: memwal.open_table(uri, **how).commit_changes("mart", 1),
+        open_by_spark(),
+        open_by_spark(changes_since="1"),
+        open_by_spark(convert="utc"),
+    ],
+)
+def test_an_untested_pylance_opens_no_table_for_a_program(
+    open_it: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "lance_version", lambda: f"{TESTED_LANCE_MAJORS[-1] + 1}.0.0")
+    with pytest.raises(Unsupported, match="MW-E01"):
+        open_it(str(tmp_path))
+    with suppress(NotATable):  # allowed, it goes on to look
+        open_it(str(tmp_path), allow_untested_lance=True)
 
 
 @pytest.mark.parametrize("other", ["x/../t", "link"])

@@ -165,7 +165,7 @@ class SourceFiles:
         self._options = dict(storage_options)
         self._columns = columns or SourceColumns()
         self._spooled = spooled
-        self._systems: dict[str, fs.FileSystem] = {}
+        self._systems: dict[tuple[str, str], fs.FileSystem] = {}
         self.passed_over: dict[str, list[str]] = {}
         """By folder, the files that were skipped because their names tell no format."""
 
@@ -407,9 +407,10 @@ class SourceFiles:
             return fs.LocalFileSystem(), uri
         bucket, _, below = path.partition("/")
         container, _, host = bucket.partition("@")
-        if bucket not in self._systems:
-            self._systems[bucket] = open_system(scheme, self._options, host.partition(".")[0])
-        return self._systems[bucket], f"{container}/{below}" if below else container
+        store = scheme, bucket
+        if store not in self._systems:
+            self._systems[store] = open_system(scheme, self._options, host.partition(".")[0])
+        return self._systems[store], f"{container}/{below}" if below else container
 
     def _open_lance(self, file: SourceFile) -> Any:
         return self._open_dataset(file.uri, int(file.stamp.removeprefix("version ")))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from memwal import errors
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Usage
 from memwal.ingest.plan import make_plan
@@ -187,8 +188,9 @@ def _translate(error: PythonException) -> MemWalError:
     lines = [line for line in str(error).splitlines() if line.startswith("memwal.errors.")]
     if not lines:
         return MemWalError(f"staging failed: {str(error).strip().splitlines()[-1]}")
-    kind, _, text = lines[-1].partition(": ")
-    return Usage(text) if kind.endswith("Usage") else MemWalError(text)
+    name, _, text = lines[-1].removeprefix("memwal.errors.").partition(": ")
+    kind = getattr(errors, name, MemWalError)
+    return errors.error_of(kind.exit_code, kind.outcome, text)
 
 
 # ---- tasks
