@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memwal.api import Table, open_table, shard_of
     from memwal.errors import MemWalError
+    from memwal.jobs.audit.report import AuditTableReport
     from memwal.jobs.backup.plan import BackupTableReport
     from memwal.jobs.checkpoint.report import CheckpointTableReport
     from memwal.jobs.compaction.plan import CompactionTableReport
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from memwal.report import CursorReport
 
 __all__ = [
+    "AuditTableReport",
     "BackupTableReport",
     "CheckpointTableReport",
     "CompactionTableReport",

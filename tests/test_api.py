@@ -86,8 +86,9 @@ def test_an_exit_code_is_an_error(code: int, outcome: str, kind: type[errors.Mem
 
 @pytest.fixture
 def made(tmp_path: Path) -> builders.Table:
-    """A table with two generations to merge, as `events` in the current folder."""
-    table = builders.make_table(tmp_path / "events", rows=range(5), indexed=True, maintained=True)
+    """A table with two generations to merge, as `events.lance` in the current folder."""
+    uri = tmp_path / "events.lance"
+    table = builders.make_table(uri, rows=range(5), indexed=True, maintained=True)
     table.flush(table.shards[0], Put([1, 7], 1))
     table.flush(table.shards[0], Put([8], 2), Delete([0]))
     return table

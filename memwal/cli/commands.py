@@ -44,7 +44,6 @@ ELSEWHERE = {
     "compact-files": "compaction",
     "rewrite-data-files": "compaction",
     "optimize-indices": "index-catchup",
-    "flush": "rescue",
     "tag": "checkpoint",
     "history": "runs",
 }

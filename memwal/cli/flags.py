@@ -265,6 +265,7 @@ class ReadFlags:
             as_json=self.as_json,
             debug=self.debug,
             place=place,
+            commits=hasattr(self, "dry_run"),
             log_format=self.log_format,
             choose_id=lambda: self.run_id,
             table=mask_address(names[0]) if len(names) == 1 and not is_glob(names[0]) else None,

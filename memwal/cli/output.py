@@ -93,15 +93,6 @@ def _write_whole(file: Path, content: bytes) -> None:
         out.write(content)
 
 
-_LOOKING = frozenset(
-    (
-        *("audit", "doctor", "explain", "inspect", "read", "runs"),
-        *("status", "verify"),
-    )
-)
-"""Commands that commit nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """A command's result: one JSON document, and how it is shown to people.
@@ -136,7 +127,8 @@ class Output:
     """Where a command's report goes, and how its errors end.
 
     `shows` is False for a job that has already shown people everything by the time it returns.
-    `choose_id` gives the run's id; log lines are about `table` unless they name another one.
+    `commits` is False for a command that only looks. `choose_id` gives the run's id; log lines are
+    about `table` unless they name another one.
     """
 
     job: str
@@ -144,6 +136,7 @@ class Output:
     debug: bool = False
     place: ReportPlace | None = None
     shows: bool = True
+    commits: bool = True
     log_format: str | None = None
     choose_id: Callable[[], str] = choose_run_id
     table: str | None = None
@@ -227,9 +220,8 @@ class Output:
             with RunProgress(debug=self.debug, quiet=is_quiet(self.as_json)) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
-            text = "cancelled"
-            if self.job not in _LOOKING:
-                text += "; what was committed stays, run again to go on"
+            stays = "; what was committed stays, run again to go on" if self.commits else ""
+            text = f"cancelled{stays}"
             return self._from_error(error, "failed", EXIT_CANCELLED, text)
         except MemWalError as error:
             return self._from_error(error, error.outcome, error.exit_code)

@@ -162,8 +162,8 @@ class Ingester:
             check_turn(staged, *found, finished=True)
         if rejects is not None:
             rejects.update(*found)
-        elif report.rows_rejected:
-            report = warn_of_rejects(report)
+        elif rows := found[1].rows_rejected + found[0].read_progress(WHOLE).rows_rejected:
+            report = warn_of_rejects(report, rows)
         seconds = clock.monotonic_seconds() - began
         speed = round(report.rows_written / seconds, 1) if seconds else 0.0
         return report.model_copy(update={"seconds": round(seconds, 3), "rows_per_second": speed})

@@ -13,7 +13,7 @@ from memwal.ingest.report import IngestFindingReport, IngestShardReport
 from memwal.ingest.routing import Router
 from memwal.ingest.shards import route_rows
 from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
-from memwal.ingest.values.numbered_chunks import find_marks
+from memwal.ingest.values.numbered_chunks import count_rows
 from memwal.ingest.values.operations import Kind
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, examine
@@ -112,7 +112,7 @@ class Check:
         return self.count >= COUNTED_MAX
 
     def _add_chunk(self, file: SourceFile, chunk: pa.Table, first_row: int) -> None:
-        self.rows += len(chunk) + len(find_marks(chunk).left_out)
+        self.rows += count_rows(chunk)
         left = COUNTED_MAX - self.count
         found = examine(self.shape, chunk, file.uri, first_row, left)
         for finding in found.findings[:left]:
@@ -162,7 +162,7 @@ class Forecast:
             sifted = sieve.sift(chunk, file.uri, rows)
             self.shape.check_missing(schema, file.uri, sifted.deleted)
             self._count(sifted.rows, sifted.deleted)
-            rows += len(chunk)
+            rows += count_rows(chunk)
         self.rows_rejected = sieve.rejected
         self.rows += rows
         return rows

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 _NAMED_MAX = 3
 
-_SUMS = ("bytes_written", "entries", "generations")
+_SUMS = ("rows_deleted", "bytes_written", "entries", "generations")
 """What the report of a table sums up over its shards."""
 
 SOURCES: tuple[Column[IngestSourceReport], ...] = (
@@ -97,11 +96,10 @@ class IngestShardReport(Part):
 class IngestTableReport(TableReport):
     """One table of an ingest.
 
-    `rows` and `rows_deleted` are the source's (the rows that delete are among `rows`), by all runs
-    together, and so is `rows_rejected`, those of `rows` that were set aside; `rows_written` is what
-    this run wrote, in `seconds`, at `rows_per_second`: deletes too, as so many WAL `entries` in so
-    many `generations`. Bytes are those of rows in memory. A check has `findings`, and how many
-    more there are.
+    `rows` are the source's, by all runs together; all else is of this run. It wrote `rows_written`
+    (of which `rows_deleted` delete) in `seconds`, at `rows_per_second`, as so many WAL `entries` in
+    so many `generations`, and set `rows_rejected` aside. Bytes are those of rows in memory. A check
+    has `findings`, and how many more there are.
     """
 
     ingest_id: str | None = None
@@ -111,7 +109,6 @@ class IngestTableReport(TableReport):
     rows: int | None = None
     rows_deleted: int = 0
     rows_rejected: int = 0
-    rejected_now: int = Field(default=0, exclude=True)
     rows_written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -135,10 +132,8 @@ class IngestTableReport(TableReport):
     )
 
     def count_rows(self) -> Mapping[str, int]:
-        """What this run wrote: the other counts are of all runs together."""
-        deleted = sum(shard.rows_deleted for shard in self.shards)
-        written = self.rows_written - deleted
-        counts = {"written": written, "deleted": deleted, "rejected": self.rejected_now}
+        """What this run wrote, without its deletes, which are a kind of their own."""
+        counts = {**super().count_rows(), "written": self.rows_written - self.rows_deleted}
         return {kind: rows for kind, rows in counts.items() if rows}
 
 
@@ -168,9 +163,7 @@ def describe_results(
         **_describe_counts(counts, there),
         "resumed": any(result.resumed for result in results),
         "rows": sum(result.rows for result in results),
-        "rows_deleted": sum(result.rows_deleted for result in results),
         "rows_rejected": sum(result.rows_rejected for result in results),
-        "rejected_now": sum(result.rejected_now for result in results),
         "bytes_read": sum(result.bytes_read for result in results),
     }
 
@@ -235,9 +228,7 @@ def report_stop(
             "exit_code": error.exit_code,
             "error": f"{error}. {_tell_rows_in(files, ended)}",
             "rows": ended.rows,
-            "rows_deleted": ended.rows_deleted,
-            "rows_rejected": ended.rows_rejected,
-            "rejected_now": ended.rows_rejected - began.rows_rejected,
+            "rows_rejected": ended.rows_rejected - began.rows_rejected,
             "resumed": began.number > 0 or any(c.entries_found for c in counts.values()),
         }
     )
@@ -260,15 +251,13 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
 
 def add_rejected(report: IngestTableReport, rows: int) -> IngestTableReport:
     """The report with rows that were set aside before the others were staged."""
-    update = {"rows": (report.rows or 0) + rows, "rows_rejected": report.rows_rejected + rows}
-    now = {} if report.resumed else {"rejected_now": rows}
-    return report.model_copy(update={**update, **now})
+    update = {"rows": (report.rows or 0) + rows, "rows_rejected": 0 if report.resumed else rows}
+    return report.model_copy(update=update)
 
 
-def warn_of_rejects(report: IngestTableReport) -> IngestTableReport:
-    """The report of a run that nobody told where to list what was set aside."""
-    rows = count_of(report.rows_rejected, "row")
-    text = f"{rows} set aside: the same command with --bad-rows FILE lists what"
+def warn_of_rejects(report: IngestTableReport, rows: int) -> IngestTableReport:
+    """The report of a run that nobody told where to list what all runs together set aside."""
+    text = f"{count_of(rows, 'row')} set aside: the same command with --bad-rows FILE lists what"
     return report.model_copy(update={"warnings": (*report.warnings, text)})
 
 

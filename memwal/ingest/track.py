@@ -33,7 +33,7 @@ from memwal.ingest.shards import (
 )
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.target import IngestTable, make_place
-from memwal.ingest.values.numbered_chunks import cut_batches, find_marks
+from memwal.ingest.values.numbered_chunks import count_rows, cut_batches
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.model import ShardId
@@ -115,16 +115,13 @@ class TrackLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackResult:
-    """The result of a track; its counts of rows are those of all runs together.
+    """The result of a track: `rows` by all runs together, all else by this one.
 
-    Of `rows_rejected`, this run set `rejected_now` aside. `bytes_read` is the size in memory of
-    what this run read.
+    `bytes_read` is the size in memory.
     """
 
     rows: int
-    rows_deleted: int
     rows_rejected: int
-    rejected_now: int
     bytes_read: int
     resumed: bool
     shards: dict[ShardId, ShardCounts]
@@ -242,13 +239,11 @@ class Track:
         self, before: ProgressRecord, place: int, row: int, chunk: pa.Table, sifted: Sifted
     ) -> ProgressRecord:
         """The progress after a chunk that begins at `row`; an empty chunk ends its split."""
-        deleted = 0 if sifted.deleted is None else sifted.deleted.true_count
         return before.model_copy(
             update={
                 "split": place if len(chunk) else place + 1,
                 "row": row + len(chunk) if len(chunk) else 0,
-                "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
-                "rows_deleted": before.rows_deleted + deleted,
+                "rows": before.rows + count_rows(chunk),
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
             }
         )
@@ -325,10 +320,8 @@ class Track:
     ) -> TrackResult:
         return TrackResult(
             rows=self._stored.rows,
-            rows_deleted=self._stored.rows_deleted,
+            rows_rejected=self._stored.rows_rejected - began.rows_rejected,
             bytes_read=self._bytes_read,
-            rows_rejected=self._stored.rows_rejected,
-            rejected_now=self._stored.rows_rejected - began.rows_rejected,
             resumed=began.number > 0 or any(s.entries_found for s in shards.values()),
             shards=shards,
         )

@@ -26,6 +26,7 @@ from memwal.ingest.shards import (
 )
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
+from memwal.run.keywords import speaks_python
 from memwal.run.stores import open_stores, take_options
 from memwal.text import parse_seconds
 
@@ -38,6 +39,7 @@ _LOG = logging.getLogger("memwal")
 Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
+@speaks_python()
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows to one table, and deletes them. Thread-safe; use one per table and process.
 

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memwal.read.plan.request import Nearest, ReadRequest, Search
-    from memwal.read.plan.sources import ReadPlan
     from memwal.read.table import ReadableTable, open_table
 
-__all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "Search", "open_table"]
-_HOMES = {"ReadPlan": "plan.sources", "ReadableTable": "table", "open_table": "table"}
+__all__ = ["Nearest", "ReadRequest", "ReadableTable", "Search", "open_table"]
+_HOMES = {"ReadableTable": "table", "open_table": "table"}
 
 
 def __getattr__(name: str) -> Any:

@@ -276,27 +276,6 @@ class ReadableTable:
 
         return self.use_read(request, start, with_wal=with_wal)
 
-    def count_rows(
-        self,
-        filter: str | None = None,
-        *,
-        version: int | None = None,
-        merged_only: bool | None = None,
-        checkpoint: str | None = None,
-    ) -> int:
-        """How many rows `read` would return."""
-        at = version if checkpoint is None else self.find_checkpoint(checkpoint).version
-        dataset = self._base(at)
-        columns = primary_key_of(dataset) or tuple(dataset.schema.names)
-        reader = self.read(
-            columns=columns[:1],
-            filter=filter,
-            version=version,
-            merged_only=merged_only,
-            checkpoint=checkpoint,
-        )
-        return sum(batch.num_rows for batch in reader)
-
     def schema(self, version: int | None = None) -> pa.Schema:
         """The base table's schema at a version."""
         found: pa.Schema = self._base(version).schema
@@ -313,12 +292,6 @@ class ReadableTable:
     def find_checkpoint(self, name: str) -> Checkpoint:
         """The checkpoint of a name. Raises Usage without one, Refused for one that has expired."""
         return self._stores.checkpoints.find(name, self._stores.clock.now_nanos())
-
-    def plan(self, request: ReadRequest) -> ReadPlan:
-        """What a read of the table as it is now would read; opens no generation."""
-        moment = self._find_moment(request)
-        now_nanos = self._find_clock(moment)()
-        return self._use_view(request, moment, lambda view: self._plan(view, request, now_nanos))
 
     def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False

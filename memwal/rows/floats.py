@@ -118,4 +118,4 @@ def _refuse(wrong: pa.Array, given: pa.Array, found: pa.Array) -> None:
 def _explain(given: object, found: float) -> ValueError:
     if np.isinf(found):
         return ValueError(f"{given} is out of range")
-    return ValueError(f"the nearest to {given} is {found!r}, which --convert round takes")
+    return ValueError(f"the nearest to {given} is {found!r}, which --convert=round takes")

@@ -134,7 +134,7 @@ def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object
     """
     rule = PAIRS.get(source, {}).get(find_kind(kind), _REFUSED)
     if not rule.is_exact and rule.conversion not in lenience.conversions:
-        hint = f": --convert {rule.conversion} takes it" if rule.conversion else ""
+        hint = f": --convert={rule.conversion} takes it" if rule.conversion else ""
         raise ValueError(f"{shown} is no {kind}{hint}")
 
 

@@ -206,7 +206,7 @@ def test_what_is_stored_forges_no_line_of_a_plans_log(
 ) -> None:
     forged = {"table": "orders", "outcome": "failed", "error": "held by \x1b[31mx\nINFO - forged"}
     stand_in.answer({"tables": {"orders": forged}})
-    assert run_one(airflow_home, MemWalPlanOperator, tables=["orders"]).state == "success"
+    assert run_one(airflow_home, MemWalPlanOperator, tables="orders").state == "success"
     said = "".join(capfd.readouterr())
     assert r"held by \x1b[31mx\nINFO - forged" in said.replace("\\\\", "\\")
 

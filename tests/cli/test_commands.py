@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -10,6 +11,8 @@ from typer.core import TyperGroup
 
 from memwal import __version__
 from memwal.cli.commands import SECTIONS, make_app
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import JobFlags, ReadFlags
 from tests.support.nursery import run_memwal
 
 NAMES = " ".join(SECTIONS.values()).split()
@@ -39,6 +42,21 @@ def test_all_are_there_where_none_is_named(
     arguments: list[str], everything: dict[str, Any]
 ) -> None:
     assert commands(*arguments).keys() == everything.keys() == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays"),
+    [(ReadFlags, ""), (JobFlags, "; what was committed stays, run again to go on")],
+)
+def test_a_command_that_only_looks_is_just_cancelled(
+    kind: type[ReadFlags], stays: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(progress: RunProgress) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        kind(as_json=True).output("changes", ()).run(stop)
+    assert json.loads(capsys.readouterr().out)["error"] == f"cancelled{stays}"
 
 
 def _describe(command: Any) -> Any:

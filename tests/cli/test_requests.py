@@ -124,9 +124,9 @@ def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> 
 
 
 def test_an_option_in_a_message_is_a_keyword_in_python() -> None:
-    text = "--grace, --no-wal and --allow-holes; run `memwal merge --shard X` without --no-lease"
+    text = "--grace, --convert=utc, --no-wal; run `memwal merge --shard X` without --no-lease"
     assert name_keywords(text, GarbageRequest) == (
-        "grace_seconds, wal=False and allow_holes; run `memwal merge --shard X` without lease=False"
+        "grace_seconds, convert=utc, wal=False; run `memwal merge --shard X` without lease=False"
     )
 
 

@@ -313,20 +313,22 @@ def test_a_dry_run_counts_what_the_run_does(tmp_path) -> None:
         {"id": pa.array(range(50), pa.int32()), "gone": [n % 3 == 0 for n in range(50)]}
     )
     pq.write_table(rows, tmp_path / "a.parquet")
-    pacsv.write_csv(pa.table({"id": [60, 61], "gone": [1, 0]}), tmp_path / "b.csv")
+    (tmp_path / "b.csv").write_text("id,gone\n60,1\nno row\n61,0\n")
     files = [str(tmp_path / name) for name in ("a.parquet", "b.csv")]
     asked = ["ingest", table.uri, *files, "--delete-column", "gone"]
+    asked += ["--bad-rows", str(tmp_path / "bad.jsonl")]
     for more in (["--dry-run"], []):
         assert "without columns 'n', 'note', NULL" in run(*asked, *more)["error"]
     asked.append("--missing-as-null")
     foreseen, done = run(*asked, "--dry-run"), run(*asked)
-    assert (done["rows"], done["rows_deleted"]) == (52, 18)
+    assert (done["rows"], done["rows_deleted"], done["rows_rejected"]) == (53, 18, 1)
+    assert foreseen["rows_rejected"] == 1
     for told in ("rows", "rows_deleted"):
         assert foreseen[told] == done[told]
         assert {s["shard_id"]: s[told] for s in foreseen["shards"]} == {
             s["shard_id"]: s[told] for s in done["shards"]
         }
-    assert [s["rows"] for s in foreseen["sources"]] == [50, 2]
+    assert [s["rows"] for s in foreseen["sources"]] == [50, 3]
     assert len(table.read()) == 34
 
 

@@ -40,8 +40,9 @@ def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatc
         assert report["exit_code"] != 0 and "Stop" in report["error"]
     monkeypatch.setattr(memwal.ingest.track, "Track", partial(Track, limits=TrackLimits()))
     report = ingest(table, source)
-    assert (report["exit_code"], report["rows"], report["rows_deleted"]) == (0, 200, 40)
+    assert (report["exit_code"], report["rows"]) == (0, 200)
     assert report["resumed"]
+    assert report["rows_deleted"] == sum(s["rows_deleted"] for s in report["shards"]), "by this run"
     assert told(wal_rows(table)) == wanted()
     shards = table.stores.views.table().shards
     assert all(s.manifest.shard_spec_id == 1 and s.manifest.shard_field_entries for s in shards)

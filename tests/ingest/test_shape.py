@@ -54,7 +54,7 @@ def test_values_that_do_not_fit() -> None:
 
 def test_a_type_that_does_not_fit_is_told_without_a_row() -> None:
     schema = typed("id", "must", "gone").append(pa.field("n", pa.string()))
-    with pytest.raises(Usage, match="column 'n' is string, the table's int32: --convert text"):
+    with pytest.raises(Usage, match="column 'n' is string, the table's int32: --convert=text"):
         SHAPE.check(schema, "here")
     converting = replace(SHAPE, conversions=frozenset({"text"}))
     converting.check(schema, "here")

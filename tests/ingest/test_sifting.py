@@ -90,7 +90,7 @@ def test_values_of_every_kind_that_do_not_fit(tmp_path) -> None:
     found = [(row.row, row.column) for row in told]
     assert found == [(2, "small"), (3, "id"), (4, "size"), (5, "v")]
     assert "column 'v' is list<element: double>, the table's" in told[1].reason
-    assert "0.1 is 0.10000000149011612, which --convert round takes" in told[3].reason
+    assert "0.1 is 0.10000000149011612, which --convert=round takes" in told[3].reason
 
 
 def test_lines_of_json_that_are_no_rows(tmp_path) -> None:

@@ -153,7 +153,7 @@ def test_26_types_from_files_of_every_format(tmp_path) -> None:
         (
             pa.timestamp("s", "UTC"),
             "2026-01-01T00:00",
-            "'2026-01-01T00:00': --convert utc takes it",
+            "'2026-01-01T00:00': --convert=utc takes it",
         ),
         (pa.duration("s"), "1.5", r"is no duration\[s\]: '1.5' seconds"),
     ],

@@ -316,7 +316,7 @@ def test_a_value_that_can_not_be_written_names_its_column(tmp_path) -> None:
 
 def test_what_is_not_exact_can_be_asked_for(tmp_path) -> None:
     rows = pa.table({"id": [1], "n": ["7"], "note": ["a"]})
-    with pytest.raises(Usage, match="'n' is string, the table's int64: option convert text takes"):
+    with pytest.raises(Usage, match="'n' is string, the table's int64: option convert=text takes"):
         planned(make(tmp_path / "t", **SPEC), rows.schema)
     assert task(planned(make(tmp_path / "u", **SPEC), rows.schema, convert="text"), rows)
 

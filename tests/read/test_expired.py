@@ -73,7 +73,7 @@ def check(table: Table, *, seconds: float = 0) -> None:
     horizon = EDGE + timedelta(seconds=seconds)
     truth = living(table, horizon)
     assert table.keyed(found.read().read_all()) == truth
-    assert found.count_rows() == len(truth)
+    assert found.read(columns=["n"]).read_all().num_rows == len(truth)
     few = {k: r for k, r in truth.items() if r["n"] is not None and r["n"] % 2}
     assert table.keyed(found.read(filter="n % 2 = 1 -- odd").read_all()) == few
     assert found.read(columns=["n"], filter="n % 2 = 1").read_all().num_rows == len(few)

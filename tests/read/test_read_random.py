@@ -246,8 +246,8 @@ def test_many_rows_in_many_batches(tmp_path: Path) -> None:
     reads, truth = open_table(table.uri), table.truth()
     numbers = [row["n"] for row in truth.values()]
     assert sorted(reads.read(columns=["n"]).read_all()["n"].to_pylist()) == sorted(numbers)
-    assert reads.count_rows() == len(truth)
-    assert reads.count_rows("n < 3000") == sum(n < 3000 for n in numbers)
+    few = reads.read(columns=["n"], filter="n < 3000").read_all()
+    assert len(few) == sum(n < 3000 for n in numbers)
     limited = reads.read(columns=["userId", "order"], limit=25_000).read_all()
     assert len(limited) == 25_000
     assert {tuple(row.values()) for row in limited.to_pylist()} <= truth.keys()

@@ -542,12 +542,13 @@ def test_a_shard_whose_recorded_values_can_not_match_is_not_read(tmp_path: Path)
     table = sharded(tmp_path, ["a", "b"])
     reads = open_table(table.uri)
     keyed = ReadRequest(keys=reads.check_keys({"userId": "b", "order": 1}))
-    plan = reads.plan(keyed)
+    plan = reads.use_read(keyed, lambda opened: opened.plan)
     assert [s.shard_id for s in plan.shards] == table.shards[1:]
     assert [s.shard_id for s in plan.pruned] == table.shards[:1]
     assert "which no key has" in plan.pruned[0].reason
     assert reads.read(key={"userId": "b", "order": 2}).read_all()["n"].to_pylist() == [2]
-    assert reads.plan(ReadRequest(filter="userId = 'a'")).pruned == ()
+    filtered = ReadRequest(filter="userId = 'a'")
+    assert reads.use_read(filtered, lambda opened: opened.plan).pruned == ()
 
 
 def sharded(folder: Path, values: Sequence[str]) -> Table:

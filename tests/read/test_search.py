@@ -25,9 +25,10 @@ from memwal.cli import main
 from memwal.errors import Corruption, Usage
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
-from memwal.read import Nearest, ReadPlan, Search, open_table
+from memwal.read import Nearest, Search, open_table
 from memwal.read.job import explain
 from memwal.read.plan.request import ReadRequest
+from memwal.read.plan.sources import ReadPlan
 from memwal.read.spark import MemWalDataSource
 from memwal.run.stores import Stores
 from tests.support.sampling import many, seeds
@@ -348,7 +349,7 @@ def test_keys_leave_shards_out_of_both_kinds_of_search(tmp_path: Path) -> None:
     )
     for kind in kinds:
         assert sorted(reads.read(**kind).read_all()["id"].to_pylist()) == [1, 2]
-        plan = reads.plan(ReadRequest(keys=((2,),), **kind))
+        plan = reads.use_read(ReadRequest(keys=((2,),), **kind), lambda opened: opened.plan)
         assert (len(plan.shards), len(plan.pruned)) == (1, 1)
         assert reads.read(key={"id": 2}, **kind).read_all()["id"].to_pylist() == [2]
     shutil.rmtree(Path(uri, layout.generation_folder(*_pruned(plan))))

@@ -74,3 +74,4 @@ def test_a_table_that_was_made_again_is_planned_anew(tmp_path: Path) -> None:
         assert len(tables.fragments(version)) == files
         [(ids, _)] = tables.plan_compaction(version, target_rows=1000, deleted_share=0.1)
         assert len(ids) == files
+        assert tables.recall(version, "rows", lambda rows=rows: rows) == rows

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import memwal.run.metrics
 from memwal.errors import LostRace, Unsupported
-from memwal.ingest.report import IngestShardReport, IngestTableReport
+from memwal.ingest.report import IngestTableReport
 from memwal.jobs.index_catchup.plan import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
@@ -193,10 +193,8 @@ def test_a_dry_run_commits_no_rows_and_an_ingest_counts_its_own() -> None:
     dry = JobReport(job="merge", outcome="done", dry_run=True, tables=(merged(),))
     assert counted(dry) == {"runs merge done": 1}
     assert counted(JobReport(job="merge", outcome="failed")) == {"runs merge failed": 1}
-    shard = IngestShardReport(shard_id="s", outcome="done", is_new=True, rows=7, rows_deleted=2)
     ingested = IngestTableReport(
-        table="t", outcome="done", rows=900, rows_deleted=90, rows_rejected=30, rejected_now=3,
-        rows_written=9, shards=(shard,),
+        table="t", outcome="done", rows=900, rows_deleted=2, rows_rejected=3, rows_written=9,
     )  # fmt: skip
     assert counted(JobReport(job="ingest", outcome="done", tables=(ingested,))) == {
         "runs ingest done": 1, "rows ingest written": 7, "rows ingest deleted": 2,

@@ -12,7 +12,7 @@ from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
 from memwal_airflow.hooks.memwal import MemWalHook
 from memwal_airflow.hooks.query import NoAnswer, ask
-from memwal_airflow.hooks.request import find_configured_tables, is_true
+from memwal_airflow.hooks.request import find_configured_tables, is_true, parse_tables
 from memwal_airflow.operators.base import MemWalRetry, describe
 from memwal_airflow.processes.process import Runner
 from memwal_airflow.settings import read_dag_config
@@ -31,7 +31,7 @@ class MemWalPlanOperator(BaseOperator):
     it. So does one whose store gives no answer, as its merge would hold up the run; if no store
     does, the task is tried again.
 
-    :param tables: names in memwal.toml, or addresses (templated)
+    :param tables: a name in memwal.toml, or an address; or a list of them (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
         any_address` is set; use it where whoever starts a run, or edits XComs, may name the tables
     :param due_only: if false, all tables count as due, and none is looked at (templated)
@@ -45,7 +45,7 @@ class MemWalPlanOperator(BaseOperator):
     def __init__(
         self,
         *,
-        tables: Sequence[str] | XComArg,
+        tables: str | Sequence[str] | XComArg,
         configured_only: bool = False,
         due_only: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
@@ -62,12 +62,12 @@ class MemWalPlanOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Choose the tables that are due."""
-        names = list(self.tables)
-        if self.configured_only:
-            try:
-                names = find_configured_tables(self.tables, read_dag_config())
-            except Usage as error:
-                raise AirflowFailException(str(error)) from None
+        try:
+            names = parse_tables(self.tables)
+            if self.configured_only:
+                names = find_configured_tables(names, read_dag_config())
+        except Usage as error:
+            raise AirflowFailException(str(error)) from None
         if not names or not is_true(self.due_only):
             self.log.info("Named by hand, due or not: %s", ", ".join(names) or "no table")
             return names

@@ -173,7 +173,7 @@ def _explain(kind: pa.DataType, why: str) -> str:
     """Why a text is no value, in fewer words than Arrow's."""
     why = why.rpartition(f"error to {kind}: ")[2].removesuffix(f" is no {kind}")
     found = re.fullmatch("Failed to parse string: (.*) as a scalar of type .*", why, re.DOTALL)
-    hint = ": --convert utc takes it" if "zone offset" in why else ""
+    hint = ": --convert=utc takes it" if "zone offset" in why else ""
     return f"is no {kind}: {found[1] if found else why}{hint}"
 
 

@@ -260,5 +260,10 @@ def find_marks(chunk: pa.Table) -> Marks:
     return Marks()
 
 
+def count_rows(chunk: pa.Table) -> int:
+    """The rows of the source that a chunk stands for: those left out, too."""
+    return len(chunk) + len(find_marks(chunk).left_out)
+
+
 def _read(field: pa.Field) -> dict[str, Any]:
     return dict(json.loads((field.metadata or {}).get(_MARK, b"{}")))

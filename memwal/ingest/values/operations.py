@@ -53,11 +53,7 @@ def make_operations(
     if deleted is None or not pc.any(deleted).as_py():
         return list(_cut_rows(Kind.PUT, rows, rows_max))
     if not key:
-        raise Refused(
-            "MW-I10",
-            "the table has no primary key, so that nothing can be deleted by it: leave "
-            "--delete-column out",
-        )
+        raise Refused("MW-I10", "the table has no primary key to delete by: write without deletes")
     gone = np.asarray(deleted, dtype=bool)
     rank = _count_deletes_before(_encode_keys(rows, key), gone)
     found: list[Operation] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -102,5 +101,5 @@ def _read(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Ar
 
 
 def _explain(name: str, kind: pa.DataType, error: Exception, where: str = "") -> Usage:
-    text = re.sub("--convert ([a-z]+)", r"convert=['\1']", str(error).split("\n", 1)[0])
+    text = str(error).split("\n", 1)[0]
     return Usage(f"column {name!r} is {kind} in the table: {text}{where}")

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memwal.errors import LostRace, MemWalError, PartlyFailed, Refused
@@ -261,13 +262,16 @@ class Eraser:
         self._note(rebuilt=tuple(built), not_rebuilt=left, clean_version=clean)
 
     def _rewrite(self) -> None:
-        for _ in range(_REWRITES_MAX):
+        vain, least = 0, inf
+        while vain < _REWRITES_MAX:
             self._run_job("compaction")
             if not self.search.hides_rows(self._latest):
                 return
+            left = getattr(self.jobs[-1].report, "tasks_left", 0)  # one takes so many at most
+            vain, least = vain + (left >= least), min(left, least)
         raise PartlyFailed(
-            f"{self.stores.uri}: files of the latest version still hide erased rows after "
-            f"{_REWRITES_MAX} rewrites: others commit to it; run again"
+            f"{self.stores.uri}: files of the latest version still hide erased rows, and "
+            f"{_REWRITES_MAX} rewrites left no less to do: others commit to it; run again"
         )
 
     @property

@@ -1,1 +1,1 @@
-"""Merge, index catch-up, snapshot and garbage, in order."""
+"""Merge, compaction where it is asked for, index catch-up, snapshot and garbage, in order."""

@@ -34,7 +34,10 @@ class BackfillRequest(MergeBounds):
 
     jobs: Annotated[
         Sequence[BackfillJob],
-        Option(meaning="Jobs to run, in this order.", metavar="merge,index-catchup"),
+        Option(
+            meaning="Jobs to run, always in the order merge, index-catchup.",
+            metavar="merge,index-catchup",
+        ),
     ] = ("merge", "index-catchup")
     concurrency: Annotated[
         int,

@@ -151,8 +151,9 @@ class SnapshotRefresher:
     def run(self, view: TableView, *, dry_run: bool = False) -> SnapshotTableReport:
         """Refresh under the lease, if `view` has no snapshot or an old one; else say so.
 
-        Raises Refused for broken shards, LostRace when conflicts do not end, LeaseHeld when the
-        lease is lost, Corruption when a commit changed the table's data.
+        Raises Refused for broken shards, LostRace when conflicts do not end, StoreUnavailable
+        before the first commit, LeaseHeld when the lease is lost, Corruption when a commit changed
+        the table's data.
         """
         run = _Run(view=view)
         wanted = self._want(view) if _takes_one(view) else None
@@ -170,14 +171,17 @@ class SnapshotRefresher:
         # Set before anything is read, so that all that was flushed by then is in the snapshot.
         run.taken_at_millis = self.clock.now_nanos() // 10**6
         error: MemWalError | None = None
-        for _ in range(self.limits.attempts_max):
+        for attempt in range(self.limits.attempts_max):
+            if attempt:
+                self.clock.sleep(self.clock.random() * _WAIT_SECONDS_MAX)
             try:
                 return self._attempt(run, self.read())
             except (LostRace, StoreUnavailable) as caught:
+                if isinstance(caught, StoreUnavailable) and not run.tried:
+                    raise  # reads have waited for it already
                 error = caught
-                self.clock.sleep(self.clock.random() * _WAIT_SECONDS_MAX)
         raise LostRace(
-            f"the snapshot's commit failed {self.limits.attempts_max} times: {error}"
+            f"no snapshot after {self.limits.attempts_max} attempts: {error}"
             + ("; merge progress may be too low: run it again" if run.tried else "")
         )
 

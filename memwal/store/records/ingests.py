@@ -145,7 +145,6 @@ class ProgressRecord(_Stored):
     split: int = Field(ge=0)
     row: int = Field(ge=0)
     rows: int = Field(default=0, ge=0)
-    rows_deleted: int = Field(default=0, ge=0)
     rows_rejected: int = Field(default=0, ge=0)
     rejects: tuple[str, ...] = ()
     finished: bool = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lance
 import pyarrow as pa
@@ -50,6 +50,7 @@ from memwal.store.tables.lance_calls import (
 from memwal.store.tables.manifests import check_own_files
 from memwal.text import count_of
 
+T = TypeVar("T")
 _BATCH_ROWS_MAX = 8192
 
 
@@ -117,7 +118,7 @@ class LanceTables:
         self._opening = _open_with(storage_options)
         self._session = session or new_session(memory)
         self._seen: Any = None
-        self._bases: dict[int, tuple[str, ...]] = {}
+        self._known: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._fragments: dict[int, tuple[FragmentFacts, ...]] = {}
         self._planned: dict[tuple[int, int, float], Sequence[tuple[tuple[int, ...], str]]] = {}
 
@@ -184,10 +185,23 @@ class LanceTables:
 
         A table that was created again may have as many versions.
         """
-        if self._seen is None or self._seen.get_version() != dataset.get_version():
+        number, made = int(dataset.version), dataset.get_version()
+        if self._seen is None or self._seen.get_version() != made:
             self._fragments, self._planned = {}, {}
+        if number not in self._known or self._known[number][0] != made:
+            self._known[number] = made, {}
         self._seen = dataset
         return dataset
+
+    def recall(self, version: int, what: str, find: Callable[[], T]) -> T:
+        """What was found of a version before, or is now; it is kept for as long as it is true."""
+        if version not in self._known:
+            self.seen(version)
+        _, known = self._known[version]
+        if what not in known:
+            known[what] = find()
+        found: T = known[what]
+        return found
 
     def seen(self, version: int) -> Any:
         """The dataset at a version, without a request if it was the last one that `look` opened.
@@ -204,10 +218,8 @@ class LanceTables:
 
         A base that is another table's folder is left out: Lance refers to no blobs there.
         """
-        if version not in self._bases:
-            found = self.base(version).base_paths().values()
-            self._bases[version] = tuple(b.path for b in found if not b.is_dataset_root)
-        return self._bases[version]
+        found = self.recall(version, "bases", lambda: self.base(version).base_paths().values())
+        return tuple(base.path for base in found if not base.is_dataset_root)
 
     def fragments(self, version: int) -> tuple[FragmentFacts, ...]:
         """The fragments of a version, remembered until another one is asked about.

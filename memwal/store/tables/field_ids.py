@@ -17,7 +17,7 @@ from typing import Any
 
 from memwal.errors import Corruption, Missing
 from memwal.format import layout
-from memwal.model import ColumnInfo, ShardId
+from memwal.model import ShardId
 from memwal.rows.align import check_entry
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.tables.datasets import LanceTables, columns_of
@@ -29,7 +29,7 @@ _READERS_MAX = 16
 
 
 class FieldIds:
-    """The fields of one table. What was found of a version is remembered."""
+    """The fields of one table."""
 
     def __init__(
         self, tables: LanceTables, manifests: TableManifests, shards: ShardManifests
@@ -37,8 +37,6 @@ class FieldIds:
         self._tables = tables
         self._manifests = manifests
         self._shards = shards
-        self._given: dict[int, Mapping[int, int]] = {}
-        self._columns: dict[int, tuple[ColumnInfo, ...]] = {}
 
     def find_reused(
         self,
@@ -71,20 +69,19 @@ class FieldIds:
         fields: Sequence[tuple[int | None, str]],
     ) -> None:
         """Check the columns of a WAL entry before it is replayed. Raises Refused, Unsupported."""
-        if version not in self._columns:
-            self._columns[version] = columns_of(self._tables.seen(version))
+        columns = self._tables.recall(
+            version, "columns", lambda: columns_of(self._tables.seen(version))
+        )
         ids = [field_id for field_id, _ in fields if field_id is not None]
         reused = self.find_reused(version, shard_id, ids, epoch=epoch)
-        check_entry(fields, self._columns[version], f"entry {path}", reused)
+        check_entry(fields, columns, f"entry {path}", reused)
 
     def find_given(self, version: int) -> Mapping[int, int]:
         """Of fields that were gone for a while, when each was given its id again.
 
         That is nanoseconds, by the store's clock, as the times of a shard's manifests are.
         """
-        if version not in self._given:
-            self._given[version] = self._find_given(version)
-        return self._given[version]
+        return self._tables.recall(version, "given", lambda: self._find_given(version))
 
     def _find_given(self, version: int) -> dict[int, int]:
         base = self._tables.seen(version)

@@ -98,7 +98,6 @@ def test_it_is_the_table_of_its_moment_whatever_happens_since(table: Table) -> N
     table.dataset.optimize.compact_files()
     collect(table)
     builders.same_rows(read(table), then, "after compaction")
-    assert open_table(table.uri).count_rows(checkpoint="monday") == len(then)
     key = {"k": table.kind.key(100)[0]}
     (row,) = open_table(table.uri).read(checkpoint="monday", key=key).read_all().to_pylist()
     assert row["n"] == 1
@@ -378,7 +377,7 @@ def test_an_older_version_is_read_with_what_is_listed_and_warns(table: Table) ->
         reader.read().read_all()
     assert table.keyed(meant) == table.truth()
     builders.same_rows(table.keyed(alone), table.base_rows(), "merged only")
-    assert latest.num_rows == alone.num_rows == reader.count_rows(merged_only=True)
+    assert latest.num_rows == alone.num_rows
 
 
 @pytest.mark.parametrize(

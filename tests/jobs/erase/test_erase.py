@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -505,6 +506,25 @@ def test_nothing_is_clean_while_a_file_hides_a_row(
     assert "still hide" in report.error
     monkeypatch.undo()
     assert erase(table, "person-0001").erasure.state == "done"
+
+
+def test_fragments_are_rewritten_for_as_long_as_that_leaves_fewer() -> None:
+    left = [*range(5000, 0, -256), 0]
+    jobs: list[SimpleNamespace] = []
+
+    def compact(job: str) -> None:
+        jobs.append(SimpleNamespace(report=SimpleNamespace(tasks_left=left[len(jobs)])))
+
+    search = SimpleNamespace(hides_rows=lambda version: len(jobs) < len(left))
+    eraser: Any = SimpleNamespace(
+        jobs=jobs, search=search, _run_job=compact, _latest=1, stores=SimpleNamespace(uri="t")
+    )
+    Eraser._rewrite(eraser)
+    jobs.clear()
+    left[:] = [9] * 99
+    with pytest.raises(PartlyFailed, match="still hide erased rows"):
+        Eraser._rewrite(eraser)
+    assert len(jobs) == 9
 
 
 def test_a_detached_version_keeps_what_it_names(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.errors import Refused, Unsupported
+from memwal.errors import Refused, StoreUnavailable, Unsupported
 from memwal.invariants import InvariantBroken
 from memwal.jobs.merge.plan import (
     Deletes,
@@ -26,6 +29,7 @@ from memwal.jobs.merge.plan import (
     plan_commits,
 )
 from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.merge.store import LanceFold
 from memwal.model import (
     FlushedGeneration,
     MemWalState,
@@ -340,6 +344,18 @@ def test_a_new_anchor_guards_compared_types_only() -> None:
     assert not is_guarded(facts(anchored=False))
     for uncompared in ("int8", "uint8", "int16", "uint16", "bool"):
         assert not is_guarded(facts(key_types=("int64", uncompared)))
+
+
+def test_a_base_that_gives_no_answer_on_an_anchor_is_asked_again() -> None:
+    folded = SimpleNamespace(anchors=pa.table({"k": [1]}), live_rows=1, tombstones=())
+    columns = [SimpleNamespace(name="k", type_text="int8")]
+    view = SimpleNamespace(columns=columns, primary_key=("k",))
+    made: Any = LanceFold
+    fold = made(owner=None, view=view, shard_id=SHARD, generations=(), sources=(), folded=folded)
+    away = OSError("LanceError(IO): Generic S3 error: error sending request")
+    fold._base = Mock(to_table=Mock(side_effect=away))
+    with pytest.raises(StoreUnavailable):
+        _ = fold.facts
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint64", "string", "large_string", "binary"])

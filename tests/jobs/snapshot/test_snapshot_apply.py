@@ -305,6 +305,18 @@ def test_repairs_have_a_bound_and_an_error_says_so(table: FakeTable) -> None:
     assert len(table.commits) <= 6
 
 
+def test_a_store_that_is_away_is_not_a_lost_race(table: FakeTable) -> None:
+    clock, asked = ManualClock(), list[int]()
+
+    def read() -> TableView:
+        asked.append(1)
+        raise StoreUnavailable("no answer")
+
+    with pytest.raises(StoreUnavailable):
+        refresh(table, read, clock=clock)
+    assert (len(asked), clock.monotonic_seconds()) == (1, ManualClock().monotonic_seconds())
+
+
 def test_no_commit_without_the_lease(table: FakeTable) -> None:
     asked: list[int] = []
 

@@ -98,7 +98,6 @@ class Dropped:
 
     shard_id: ShardId
     paths: frozenset[str] = frozenset()
-    manifest_version: int | None = None
     attempts: int = 0
     error: MemWalError | None = None
 
@@ -137,11 +136,11 @@ class GenerationDropper:
             for attempt in range(1, self.limits.drop_attempts_max + 1):
                 result = replace(result, attempts=attempt)
                 try:
-                    version = self._drop_once(shard_id, unwanted)
+                    self._drop_once(shard_id, unwanted)
                 except LostRace:
                     self._wait(attempt)
                     continue
-                return replace(result, paths=frozenset(unwanted), manifest_version=version)
+                return replace(result, paths=frozenset(unwanted))
         except MemWalError as error:
             return replace(result, error=error)
         return replace(
@@ -152,7 +151,7 @@ class GenerationDropper:
             ),
         )
 
-    def _drop_once(self, shard_id: ShardId, unwanted: set[str]) -> int:
+    def _drop_once(self, shard_id: ShardId, unwanted: set[str]) -> None:
         current = self.manifests.latest(shard_id)
         if current is None:
             raise Corruption("MW-M06", f"shard {shard_id} lost its manifest")
@@ -160,13 +159,12 @@ class GenerationDropper:
             raise Refused("MW-M05", f"shard {shard_id} is {current.status.name} by now: left alone")
         proposed = remove_generations(current, unwanted)
         if proposed == current:
-            return current.version
+            return
         invariants.check_writer_untouched(current, proposed)
         self.before_commit()
         self.steps("before_drop")
-        committed = self.manifests.commit(current, proposed)
+        self.manifests.commit(current, proposed)
         self.steps("dropped")
-        return committed.version
 
     def _wait(self, attempt: int) -> None:
         longest = self.limits.drop_wait_seconds_max

@@ -29,7 +29,6 @@ from memwal.errors import (
     MemWalError,
     Missing,
     OutcomeUnknown,
-    Refused,
     StoreUnavailable,
     unexpected,
 )
@@ -235,7 +234,7 @@ class ShardMerger:
         faults, least = 0, 1
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             try:
-                fold, plan = self._prepare(view, plan, fold)
+                fold, plan, deletes = self._prepare(view, plan, fold)
                 asked = self.clock.monotonic_seconds()
                 with self.queue.turn() as held:
                     deadline += self.clock.monotonic_seconds() - asked
@@ -243,8 +242,8 @@ class ShardMerger:
                         view = self._take_view_in_turn(run, request)
                         if not _is_next(plan, view.shards[0]):
                             return view  # others merged it meanwhile
-                        fold, plan = self._prepare(view, plan, fold)
-                    self._commit(run, view, plan, fold)
+                        fold, plan, deletes = self._prepare(view, plan, fold)
+                    self._commit(run, view, plan, fold, deletes)
             except DoesNotFit as error:
                 if len(plan.generations) < least:
                     raise  # as many as are needed can't be guarded in one commit
@@ -301,7 +300,7 @@ class ShardMerger:
 
     def _prepare(
         self, view: TableView, plan: NextCommit, fold: Fold | None
-    ) -> tuple[Fold, NextCommit]:
+    ) -> tuple[Fold, NextCommit, Deletes]:
         """The fold to commit, with its plan; cut to one generation when it can't be guarded.
 
         `fold` is the fold of the same prefix from an earlier attempt, on an older view.
@@ -311,21 +310,14 @@ class ShardMerger:
             fold = self.table.fold(view, shard_id, plan.generations)
         else:
             fold = fold.rebase(view)
-        if self._choose_deletes(fold) is None:
-            plan = NextCommit(generations=plan.generations[:1])
-            fold = self.table.fold(view, shard_id, plan.generations)
-        return fold, plan
-
-    def _choose_deletes(self, fold: Fold) -> Deletes | None:
         facts = replace(fold.facts, double_keys=fold.double_keys)
-        return choose_deletes(facts, self.limits)
+        if (deletes := choose_deletes(facts, self.limits)) is None:
+            return self._prepare(view, NextCommit(generations=plan.generations[:1]), None)
+        return fold, plan, deletes
 
-    def _commit(self, run: ShardRun, view: TableView, plan: NextCommit, fold: Fold) -> None:
-        deletes = self._choose_deletes(fold)
-        if deletes is None:
-            raise Refused(
-                "MW-K09", f"shard {run.shard_id}: generation {plan.mark} can't be committed"
-            )
+    def _commit(
+        self, run: ShardRun, view: TableView, plan: NextCommit, fold: Fold, deletes: Deletes
+    ) -> None:
         if deletes is Deletes.PASS_BEFORE:
             self._delete_pass(run, view, fold)
         self.before_commit()

@@ -311,11 +311,9 @@ class LanceFold:
     def _anchored_in_base(self) -> bool:
         if not len(self.folded.anchors):
             return False
-        found = self._base.scanner(
-            columns=[self.view.primary_key[0]],
-            filter=key_predicate(self.folded.anchors),
-            limit=1,
-        ).to_table()
+        base, name = self._base, self.view.primary_key[0]
+        wanted = key_predicate(self.folded.anchors)
+        found = run_commit(base, lambda: base.to_table(columns=[name], filter=wanted, limit=1))
         return len(found) > 0
 
     @property
