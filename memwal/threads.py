@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from threading import Lock
 from typing import TypeVar
 
 Thing = TypeVar("Thing")
@@ -51,6 +52,20 @@ def side_by_side(
     if failed:
         raise failed[min(failed)]
     return [results[number] for number in range(len(things))]
+
+
+class Tally:
+    """How many things threads have done together, and of how many bytes; each step is shown."""
+
+    def __init__(self, show: Callable[[int, int], object]) -> None:
+        self._show, self._lock = show, Lock()
+        self._count = self._bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """One more thing is done."""
+        with self._lock:
+            self._count, self._bytes = self._count + 1, self._bytes + size_bytes
+            self._show(self._count, self._bytes)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from memwal.threads import side_by_side
+from memwal.threads import Tally, side_by_side
 
 HERE: ContextVar[str] = ContextVar("HERE", default="nowhere")
 
@@ -59,3 +59,10 @@ def test_a_run_that_is_cancelled_leaves_what_has_not_begun() -> None:
     with pytest.raises(KeyboardInterrupt):
         side_by_side(work, range(1000), 4)
     assert len(begun) <= 4
+
+
+def test_what_threads_have_done_is_counted_together() -> None:
+    shown: list[tuple[int, int]] = []
+    tally = Tally(lambda count, size: shown.append((count, size)))
+    side_by_side(tally.add, [3] * 100, 4)
+    assert shown == [(n, 3 * n) for n in range(1, 101)]

@@ -156,7 +156,7 @@ def is_shard_folder(name: str) -> bool:
         return False
 
 
-def is_leaving(name: str) -> bool:
+def is_litter(name: str) -> bool:
     """Whether an operating system or an editor leaves files of that name in folders."""
     return _LEAVING.fullmatch(name) is not None
 
@@ -333,7 +333,7 @@ def is_record(path: str) -> bool:
     return (
         path.startswith(f"{MAINTENANCE}/")
         and path.endswith(".json")
-        and not (path.startswith(aside) or is_leaving(path.rpartition("/")[2]))
+        and not (path.startswith(aside) or is_litter(path.rpartition("/")[2]))
     )
 
 

@@ -77,8 +77,7 @@ class RunRecorder:
 
     def record_failure(self, table: OpenTable, error: BaseException) -> None:
         """Record a run that ended without a report, if work had begun: a lease was taken."""
-        intended = table.trail is not None and table.trail.is_open
-        if not (table.worked_on or intended) or (
+        if not (table.worked_on or table.has_intended) or (
             table.stores and table.stores.uri in self._recorded
         ):
             return

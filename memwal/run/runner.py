@@ -32,7 +32,8 @@ class JobRunner:
     `read` gets each table's view, in threads unless `readers_max` is 1. A job that `looks_only`
     writes nothing and needs no engine; it leaves no run record, and its outcome is done even when
     there was nothing to do. `engine` gives the engine that the report names. `is_recorded` can keep
-    a report out of the run records; `fail` makes the report of a table that could not be worked on.
+    a report out of the run records, unless the audit trail has an intent of it; `fail` makes the
+    report of a table that could not be worked on.
     """
 
     name: str
@@ -88,7 +89,7 @@ class JobRunner:
                 for table in tables:
                     _start_trail(table, self.name, options)
             for table, report in zip(tables, all_tables(tables, fanout), strict=True):
-                if self.is_recorded(table, report):
+                if table.has_intended or self.is_recorded(table, report):
                     report = recorder.record(table, report, self.engine(fanout))
                 reports.append(report)
             return job_report(

@@ -73,6 +73,11 @@ class OpenTable:
         return self.resolved.storage_options if self.stores is None else self.stores.storage_options
 
     @property
+    def has_intended(self) -> bool:
+        """Whether the audit trail waits for what the run came to."""
+        return self.trail is not None and self.trail.is_open
+
+    @property
     def failure(self) -> MemWalError:
         """The error that kept the table from being read."""
         return self.error or MemWalError("the table was not read")

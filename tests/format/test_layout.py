@@ -225,7 +225,7 @@ def test_what_systems_and_editors_leave() -> None:
         *(".fuse_hidden0000001200000001", ".directory", "Thumbs.db", "desktop.ini"),
         *(".version_hint.json.swp", "notes.txt~", "#notes#", ".#notes"),
     ):
-        assert layout.is_leaving(name), name
+        assert layout.is_litter(name), name
 
 
 def test_what_may_be_the_table_s_own_is_no_leaving() -> None:
@@ -235,4 +235,4 @@ def test_what_may_be_the_table_s_own_is_no_leaving() -> None:
         *(f"{entry}.binpb", f"{entry}.binpb~", f".#{entry}.arrow"),
         *("lease.json", ".hidden", ".nfs", "manifest"),
     ):
-        assert not layout.is_leaving(name), name
+        assert not layout.is_litter(name), name

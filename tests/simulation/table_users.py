@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import FoundTable, find_inherited
 from memwal.jobs.init.request import InitRequest
-from memwal.jobs.schema.apply import SchemaChanger, Written
+from memwal.jobs.schema.apply import Altered, SchemaChanger, Written
 from memwal.jobs.schema.plan import SchemaPlan
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.ports import Steps
@@ -165,7 +165,8 @@ class TableUsers:
         table = SimSchemaTable(stores=stores)
         columns = stores.lake.latest.columns + 1
         with suppress(*OUTCOMES), self.jobs.lease_of(stores, "schema") as lease:
-            done = SchemaChanger(
+            done = Altered(plan=SchemaPlan(columns=(), wanted=()))
+            SchemaChanger(
                 table=table,
                 plan=lambda view: table.plan(view, columns),
                 clock=stores.clock,
@@ -174,7 +175,7 @@ class TableUsers:
                 # A column more is NULL in rows that wait, and no row of this model has one.
                 check_rest=lambda view: None,
                 steps=self.jobs.steps_of(actor),
-            ).run()
+            ).run(done)
             self.jobs.seen["columns changed"] += done.commits
             self.jobs.seen["changes of columns that raced"] += done.conflicts
 

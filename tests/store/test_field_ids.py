@@ -15,7 +15,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from memwal.errors import Refused
+import memwal
+from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.ingest import open_writer
 from memwal.jobs.merge.job import MergeOptions, run_merge
@@ -134,6 +135,29 @@ def test_what_may_be_another_column_is_refused_by_reads_merges_and_rescues(
         with pytest.raises(Exception, match=code), open_writer(table.uri, shard=shard) as writer:
             writer.write(table.dataset.head(1))
     assert table.dataset.count_rows() == 4
+
+
+def test_a_repair_does_not_replay_what_may_be_another_column(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    (shard,) = table.shards
+    table.flush(shard, Put([1], 600))
+    put(table, "wal", x=777)
+    manifests = table.stores.shard_manifests
+    newest = Path(table.uri, layout.shard_manifest_path(shard, max(manifests.versions(shard))))
+    newest.write_bytes(newest.read_bytes()[:9])
+
+    def repair(**asked: bool) -> Any:
+        with pytest.raises(Corruption) as told:
+            memwal.open_table(table.uri).repair(**asked)  # type: ignore[arg-type]
+        (item,) = told.value.report.items  # type: ignore[union-attr]
+        return item
+
+    assert repair().effects
+    add_another(table.dataset)
+    before = manifests.versions(shard)
+    item = repair(execute=True, yes=True)
+    assert "MW-K06" in item.evidence and item.lost
+    assert manifests.versions(shard) == before
 
 
 @WAITING

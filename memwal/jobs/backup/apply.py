@@ -56,7 +56,7 @@ from memwal.jobs.backup.request import Keep
 from memwal.model import Backup, BackupMark, BackupObject
 from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
-from memwal.threads import side_by_side
+from memwal.threads import Tally, side_by_side
 
 if TYPE_CHECKING:
     from memwal.jobs.backup.store import BackupSource, StoredDestination
@@ -155,15 +155,12 @@ def compare_objects(
     for name, listed in needed.items():
         for one in listed:
             asked.setdefault(one, []).append(name)
-    lock, done, bytes_done = Lock(), 0, 0
     show.start("comparing objects", len(asked), sum(one.size_bytes for one in asked))
+    tally = Tally(show.done)
 
     def compare(one: BackupObject) -> Damage | None:
-        nonlocal done, bytes_done
         problem = dest.find_problem(one)
-        with lock:
-            done, bytes_done = done + 1, bytes_done + one.size_bytes
-            show.done(done, bytes_done)
+        tally.add(one.size_bytes)
         if problem is None:
             return None
         return Damage(path=one.path, problem=problem, backups=tuple(asked[one]))
@@ -330,16 +327,13 @@ class BackupMaker:
         found = list(plan.kept)
         there = {needed.path for needed in plan.there}
         work = [*plan.there, *plan.copied]
-        done, bytes_done = 0, 0
+        tally = Tally(self.show.done)
         self.show.start("copying objects", len(work), sum(n.size_bytes for n in plan.copied))
 
         def take(needed: Needed) -> BackupObject:
-            nonlocal done, bytes_done
             self.steps("copy")
             one = self._take(needed, is_there=needed.path in there)
-            with self._lock:
-                done, bytes_done = done + 1, bytes_done + needed.size_bytes
-                self.show.done(done, bytes_done)
+            tally.add(needed.size_bytes)
             return one
 
         for phase in Phase:

@@ -110,7 +110,7 @@ def _is_expected(path: str, place: DestinationState) -> bool:
     if path in place.known or path in place.ours or path.startswith(f"{layout.MAINTENANCE}/"):
         return True
     name = path.rsplit("/", 1)[-1]
-    if layout.is_leaving(name):
+    if layout.is_litter(name):
         return True
     shards = {shard.shard_id for backup in place.backups for shard in backup.shards}
     # A hint is ours to change, so no list has it.

@@ -194,6 +194,7 @@ def find_claimed(jobs: Sequence[JobOnTable]) -> dict[str, int | None]:
         for job in jobs
         if isinstance(job.report, RescueTableReport)
         for shard in job.report.shards
+        if shard.has_claimed
     }
 
 

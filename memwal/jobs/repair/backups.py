@@ -23,7 +23,7 @@ from memwal.ports import PART_BYTES, Objects
 from memwal.run.progress import Progress
 from memwal.store.objects.copying import ObjectParts, copy_object, digest_object
 from memwal.store.records.backups import StoredBackups
-from memwal.threads import side_by_side
+from memwal.threads import Tally, side_by_side
 
 _READERS_MAX = 4
 _BASE_FOLDERS = ("data", "_deletions")
@@ -80,7 +80,8 @@ class BackedUp:
         if files:
             total = sum(file.size_bytes for file in files)
             self.progress.start("files of the base, compared with the backups", len(files), total)
-        differ = side_by_side(self._is_garbled, files, _READERS_MAX)
+        tally = Tally(self.progress.done)
+        differ = side_by_side(lambda file: self._is_garbled(file, tally), files, _READERS_MAX)
         text = "has other bytes than backup {} has of it"
         return [
             judge_file(file.path, text.format(self.names[file.path]))
@@ -88,12 +89,12 @@ class BackedUp:
             if differs
         ]
 
-    def _is_garbled(self, file: StoredFile) -> bool:
+    def _is_garbled(self, file: StoredFile, tally: Tally) -> bool:
         try:
             there = digest_object(self.table, file.path)
         except Missing:
             return False  # collected since it was listed; a look finds it if it is needed
-        self.progress.done(1, file.size_bytes)
+        tally.add(file.size_bytes)
         if there != self.found[file.path]:
             return True
         self._sound.add(file)

@@ -95,7 +95,8 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         )
 
     def is_recorded(table: OpenTable, report: TableReport) -> bool:
-        return isinstance(report, RepairTableReport) and report.mended > 0
+        mended = isinstance(report, RepairTableReport) and report.mended > 0
+        return mended or table.worked_on
 
     runner = JobRunner(
         name=NAME,

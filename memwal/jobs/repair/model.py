@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, computed_field
 
+from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.jobs.verify.plan import Check, FileFault, GenerationFacts, Hint
@@ -30,7 +31,8 @@ class ShardEvidence:
     `error` is why it can't be used, `newer` what shows that a newer one is missing. `readable` are
     the manifests that can be read; `damaged` says of the others what is wrong; `times` when each
     name was taken, by a stopper too. `named_version` is the highest that a snapshot or a checkpoint
-    names. `folders` are the generations' folders.
+    names. `folders` are the generations' folders. `unfit` are entries, by position, whose columns
+    are not the table's.
     """
 
     shard_id: ShardId
@@ -43,6 +45,7 @@ class ShardEvidence:
     hint: int | None = None
     named_version: int = 0
     entries: tuple[WalEntry, ...] = ()
+    unfit: Mapping[int, MemWalError] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from memwal.errors import Corruption
+from memwal.errors import Corruption, MemWalError
 from memwal.format import layout
 from memwal.format.replay import WalEntry, replay
 from memwal.jobs.repair.model import (
@@ -27,7 +27,7 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     TakeSnapshot,
 )
-from memwal.jobs.rescue.plan import size_memtable
+from memwal.jobs.rescue.plan import check_known, size_memtable
 from memwal.jobs.verify.plan import Check, FileFault, find_raised
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.text import count_of, format_age, name_some
@@ -194,7 +194,7 @@ def find_manifests(evidence: Evidence) -> Iterator[Damage]:
 
     Evidence: the newest manifest that can be read, and the WAL. A folder that it does not list is
     not listed: it may be of a flush that never ended. Gate: the WAL has every row that was flushed
-    since, and can be replayed.
+    since, and can be replayed: its columns are the table's.
 
     Cure: the shard is set back. Its next manifest lists the generations of the one that can be
     read, and replay begins with the first WAL entry of a later one, of which each says to which it
@@ -232,6 +232,11 @@ def _find_cure(shard: ShardEvidence) -> tuple[str, tuple[str, ...], tuple[Effect
     judged = replay(manifest, shard.entries)
     if lost or judged.problems or judged.refused:
         return RESTORE, lost or left, ()
+    try:
+        if judged.unflushed:
+            check_known(base, shard.unfit, judged)
+    except MemWalError as error:
+        return str(error), left, ()
     listed = count_of(len(manifest.flushed_generations), "generation")
     why = (
         f"from manifest version {base.version}; {listed} listed as before; its WAL has the rest, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from memwal.errors import (
@@ -29,7 +30,7 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     TakeSnapshot,
 )
-from memwal.jobs.rescue.store import LanceShardWriters
+from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
 from memwal.jobs.verify.plan import FileFault, Hint, find_bare_shards, find_newer
 from memwal.jobs.verify.store import StoredFacts
@@ -162,8 +163,10 @@ class StoredRepair:
         named = facts.read_named_versions()
         newer = find_newer_manifests(facts, hints, named)
         hinted = {hint.shard_id: hint.found for hint in hints}
-        found = []
+        check = partial(self.stores.views.field_ids.check_entry, view.version)
+        wal, found = StoredShardWal(self.stores.objects, check=check), []
         for shard_id in sorted({*without, *newer}):
+            entries = facts.read_wal(shard_id).entries
             shard = ShardEvidence(
                 shard_id=shard_id,
                 merged=view.mem_wal.merged.get(shard_id, 0),
@@ -172,7 +175,8 @@ class StoredRepair:
                 **self._read_manifests(shard_id),
                 hint=hinted.get(shard_id),
                 named_version=named.get(shard_id, 0),
-                entries=facts.read_wal(shard_id).entries,
+                entries=entries,
+                unfit=wal.judge(shard_id, entries),
                 folders=frozenset(
                     name
                     for name in facts.folders[0].get(shard_id, ())

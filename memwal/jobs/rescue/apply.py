@@ -54,7 +54,7 @@ class ShardRescuer:
     def run(self, shard_id: ShardId) -> ShardRescue | None:
         """Rescue the shard if it is still abandoned; None for one without a manifest.
 
-        Errors of the shard are in the report. Raises LeaseHeld when `before_claim` does.
+        Errors from the claim on are in the report; raises those before it, such as LeaseHeld.
         """
         found = self.wal.read(shard_id)
         if found is None:
@@ -99,9 +99,12 @@ class ShardRescuer:
             self.steps("flushed")
         except MemWalError as caught:
             error = caught
-        after = self.wal.read(shard_id)
-        if after is None:
-            raise StoreUnavailable(f"shard {shard_id}: its manifests are gone")
+        try:
+            after = self.wal.read(shard_id)
+            if after is None:
+                raise StoreUnavailable(f"shard {shard_id}: its manifests are gone")
+        except MemWalError as unread:
+            return plan.end(found.manifest, None, error or unread)
         left = still_unflushed(after.manifest, found.entries)
         if left and error is None:
             error = StoreUnavailable(

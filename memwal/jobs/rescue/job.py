@@ -26,7 +26,7 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import JobReport, TableReport
+from memwal.report import JobReport, TableReport, describe_error
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
@@ -79,7 +79,10 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             for done, shard in enumerate(due, start=1):
                 entries, rows = plans[shard].entries, count_of(plans[shard].rows, "row")
                 progress.say(f"shard {shard}: {entries} entries, {rows}")
-                plans[shard] = rescuer.run(shard) or plans[shard]
+                try:
+                    plans[shard] = rescuer.run(shard) or plans[shard]
+                except MemWalError as error:  # what became of the others is told all the same
+                    plans[shard] = plans[shard].model_copy(update=describe_error(error))
                 progress.done(done)
         return report_rescue(table.resolved.name, view, [*plans.values()])
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from memwal.errors import Corruption, MemWalError, Refused, Unsupported
+from memwal.errors import Corruption, MemWalError, Refused
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
 from memwal.format.unknown import check_manifest
@@ -132,14 +132,17 @@ class ShardRescue(Part):
         return self.writer_epoch_before != self.writer_epoch_after
 
     def end(
-        self, before: ShardManifest, after: ShardManifest, error: MemWalError | None = None
+        self, before: ShardManifest, after: ShardManifest | None, error: MemWalError | None = None
     ) -> ShardRescue:
-        """What came of it, by the shard's manifests before and after, and the error, if any."""
-        new = sorted(g.generation for g in after.flushed_generations)
+        """What came of it, by the shard's manifests before and after, and the error, if any.
+
+        Without the one after, it counts as claimed.
+        """
+        new = [] if after is None else sorted(g.generation for g in after.flushed_generations)
         done: dict[str, Any] = {
             "generations": tuple(g for g in new if g >= before.current_generation),
             "writer_epoch_before": before.writer_epoch,
-            "writer_epoch_after": after.writer_epoch,
+            "writer_epoch_after": after and after.writer_epoch,
             "torn_kept": layout.torn_folder(ShardId(self.shard_id)) if self.torn else None,
         }
         return self.model_copy(update=done | describe_error(error, self.outcome))
@@ -244,8 +247,8 @@ def _refusal(
     if not decided.unflushed and not torn:
         return None
     try:
-        _check_known(found, decided)
-    except (Refused, Unsupported) as error:
+        check_known(found.manifest, found.unfit, decided)
+    except MemWalError as error:
         return error
     if found.manifest.status is ShardStatus.SEALED:
         return Refused("MW-M05", "it is SEALED: no writer may claim it")
@@ -262,12 +265,12 @@ def _refusal(
     return None
 
 
-def _check_known(found: RescueEvidence, decided: Replay) -> None:
+def check_known(manifest: ShardManifest, unfit: Mapping[int, MemWalError], decided: Replay) -> None:
     """Raise where the writer would drop what a newer Lance has stored, or mix up columns."""
-    check_manifest(found.manifest)
+    check_manifest(manifest)
     for entry in decided.unflushed:
-        if entry.position in found.unfit:
-            raise found.unfit[entry.position]
+        if entry.position in unfit:
+            raise unfit[entry.position]
 
 
 def _next_step(found: RescueEvidence, request: RescueRequest) -> str:
@@ -459,4 +462,4 @@ def list_torn(shard: ShardRescue, *, done: bool | None = None) -> Iterable[Audit
 def format_epoch(shard: ShardRescue) -> str:
     """The epochs before and after, for people."""
     before, after = shard.writer_epoch_before, shard.writer_epoch_after
-    return "-" if before is None else f"{before} -> {after}"
+    return "-" if before is None else f"{before} -> {'?' if after is None else after}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from memwal.errors import (
@@ -73,8 +74,12 @@ class StoredShardWal:
             entries=tuple(entries),
             files=tuple(self._objects.list(layout.shard_folder(shard_id))),
             mark=mark,
-            unfit={e.position: error for e in entries if (error := self._judge(shard_id, e))},
+            unfit=self.judge(shard_id, entries),
         )
+
+    def judge(self, shard_id: ShardId, entries: Sequence[WalEntry]) -> dict[int, MemWalError]:
+        """The entries, by position, whose columns are not the table's, or may not be."""
+        return {e.position: error for e in entries if (error := self._judge(shard_id, e))}
 
     def _judge(self, shard_id: ShardId, entry: WalEntry) -> MemWalError | None:
         if entry.writer_epoch is None or entry.fence_sentinel:
@@ -82,7 +87,7 @@ class StoredShardWal:
         path = layout.wal_entry_path(shard_id, entry.position)
         try:
             self._check(shard_id, path, entry.writer_epoch, entry.fields)
-        except (Refused, Unsupported) as error:
+        except (Corruption, Refused, Unsupported) as error:
             return error
         return None
 
@@ -129,7 +134,8 @@ class StoredShardWal:
 
     def unmark(self, shard_id: ShardId) -> None:
         """Remove the mark. Best effort, as an old mark is not believed anyway."""
-        self._objects.delete([layout.rescue_mark_path(shard_id)])
+        with suppress(MemWalError):
+            self._objects.delete([layout.rescue_mark_path(shard_id)])
 
     def _mark(self, shard_id: ShardId) -> RescueMark | None:
         info = self._listed_mark(shard_id)

@@ -38,7 +38,7 @@ from memwal.model import Backup, BackupObject, BackupShard, RestoreMark, ShardMa
 from memwal.ports import Steps
 from memwal.report import DONE
 from memwal.text import iso_time
-from memwal.threads import side_by_side
+from memwal.threads import Tally, side_by_side
 
 if TYPE_CHECKING:
     from memwal.jobs.restore.store import RestorePlaces
@@ -125,7 +125,7 @@ class Restorer:
 
     def _copy(self, copied: Sequence[BackupObject], files: Container[str]) -> None:
         self.progress.start("objects", len(copied), sum(found.size_bytes for found in copied))
-        counted = [0, 0]
+        tally = Tally(self.progress.done)
 
         def copy(found: BackupObject) -> None:
             self._before("copy")
@@ -133,9 +133,7 @@ class Restorer:
                 self.places.compare(found)
             else:
                 self.places.copy(found)
-            counted[0] += 1
-            counted[1] += found.size_bytes
-            self.progress.done(*counted)
+            tally.add(found.size_bytes)
 
         side_by_side(copy, copied, _COPIES_MAX)
 

@@ -63,9 +63,13 @@ class SchemaTable(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class Altered:
-    """What a run did. `dropped` are indexes of dropped columns, or that others built meanwhile."""
+    """What a run did. `applied`: the columns are changed.
+
+    `dropped` are indexes of dropped columns, or that others built meanwhile.
+    """
 
     plan: SchemaPlan
+    applied: bool = False
     commits: int = 0
     conflicts: int = 0
     written: Written = field(default_factory=Written)
@@ -99,15 +103,13 @@ class SchemaChanger:
         touched = frozenset(list_ids(plan.rewritten)) - {NEW}
         return self.table.name_indexes(view.version, touched | plan.dropped)
 
-    def run(self) -> Altered:
-        """Do what is left to do. Raises what is in the way."""
-        _, plan = self.read()
-        done = Altered(plan=plan)
-        if plan.has_work:
+    def run(self, done: Altered) -> None:
+        """Do what is left to do. Raises what is in the way; `done` tells what was done by then."""
+        _, done.plan = self.read()
+        if done.plan.has_work:
             self.take_lease()
             self._change(done)
             self._drop_late(done)
-        return done
 
     def _change(self, done: Altered) -> None:
         """Make the commit, on top of a fresh view each time that another one was in the way."""
@@ -116,12 +118,13 @@ class SchemaChanger:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             view, plan = self.read()
             if not plan.has_work:
-                done.commits += failed is not None  # an attempt whose reply was lost has landed
+                done.applied = failed is not None  # an attempt whose reply was lost has landed
+                done.commits += done.applied
                 return
             self.check_rest(view)
             if doomed := plan.list_doomed(self._name_indexes(view, plan)):
                 self._drop(done, doomed)
-                view, plan = self.read()
+                continue
             self.before_commit()
             self.steps("commit")
             try:
@@ -130,14 +133,15 @@ class SchemaChanger:
                 done.conflicts += 1
                 failed = error
             else:
-                done.commits += 1
+                done.commits, done.applied = done.commits + 1, True
                 self.steps("committed")
                 return
             if not back_off(self.clock, attempt, _WAIT_SECONDS_MAX, deadline):
                 break
+        gone = f", without the indexes {', '.join(done.dropped)}" if done.dropped else ""
         raise LostRace(
             f"others committed to the table each of {done.conflicts} times; the columns are as "
-            f"they were. Run again when it is quieter ({failed})"
+            f"they were{gone}. Run again when it is quieter ({failed})"
         )
 
     def _drop_late(self, done: Altered) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.errors import Refused
+from memwal.errors import MemWalError, Refused
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.apply import ShardRescuer
@@ -81,12 +81,36 @@ class _Table:
         """Fence the writers, if that is asked for, and merge. Raises Refused if they are open."""
         if self.options.request.fence:
             self.table.take_lease(NAME, self.options)
-            self.claimed.update(_fence(self.table, self.stores, view, self.steps))
+            self._fence(view)
         elif unrest := self.find_unrest(view):
             raise _refuse_unrest(self.stores.uri, unrest)
         merge = self.options.for_job(MergeOptions, [self.table.resolved], request=MergeRequest())
         (merged,) = run_merge(merge, Quiet(self.progress)).tables
         self.check_rest(self.stores.views.table(), merged.error or merged.outcome)
+
+    def _fence(self, view: TableView) -> None:
+        """Claim every shard and flush its rows. Raises what stands against it, as a torn entry."""
+        stores, check = self.stores, self.stores.views.field_ids.check_entry
+        rescuer = ShardRescuer(
+            wal=StoredShardWal(stores.objects, check=partial(check, view.version)),
+            writers=LanceShardWriters(stores.tables),
+            clock=stores.clock,
+            request=RescueRequest(idle_seconds=0),  # a writer that is alive is meant, too
+        )
+        for error in (broken.error for broken in view.broken):
+            raise error
+        for shard in view.shards:
+            plan = rescuer.plan(shard.shard_id)
+            if plan is None or (shard.manifest.status is ShardStatus.SEALED and not plan.entries):
+                continue
+            if plan.cause is not None:
+                raise plan.cause
+            self.table.before_commit()
+            self.steps("fence")
+            flush = rescuer.writers.claim(shard.shard_id, **plan.memtable)
+            # Should another have claimed it since the view, it is not this epoch: it is in the way.
+            self.claimed[shard.shard_id] = shard.manifest.writer_epoch + 1
+            flush()
 
     def check_rest(self, view: TableView, why: str = "generations came meanwhile") -> None:
         """Raise Refused if rows wait, or a writer may be open."""
@@ -122,25 +146,23 @@ def _change(own: _Table, view: TableView) -> TableReport:
         check_rest=own.check_rest,
         steps=own.steps,
     )
-    done: Altered | None = None
     seen, plan = changer.read()
-    if options.acts:
-        if plan.has_work:
-            own.bring_to_rest(seen)
-        done = changer.run()
-        plan, seen = done.plan, stored.read()
-    indexes = stored.name_indexes(seen.version, frozenset(list_ids(seen.columns)))
-    return report_schema(
-        table.resolved.name,
-        view.version,
-        seen,
-        plan,
-        done,
-        indexes=indexes,
-        doomed=plan.list_doomed(indexes) if done is None else done.dropped,
-        unrest=own.find_unrest(seen) if plan.has_work and done is None else (),
-        fenced=tuple(own.claimed),
-    )
+    done, unrest = Altered(plan=plan), list[Unrest]()
+    report = partial(report_schema, table.resolved.name, view.version, done, own.claimed)
+    try:
+        if options.acts:
+            if plan.has_work:
+                own.bring_to_rest(seen)
+            changer.run(done)
+            seen = stored.read()
+        indexes = stored.name_indexes(seen.version, frozenset(list_ids(seen.columns)))
+        if not options.acts and plan.has_work:
+            done.dropped, unrest = plan.list_doomed(indexes), [*own.find_unrest(seen)]
+    except MemWalError as error:
+        if not (done.commits or own.claimed):
+            raise
+        return report(error=error)
+    return report(acts=options.acts, view=seen, indexes=indexes, unrest=unrest)
 
 
 def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
@@ -150,35 +172,3 @@ def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
         f"{uri}: columns change at rest only. {'; '.join(name_some(texts, 3, 'shards'))}. Close "
         "the writers, or fence them with --fence",
     )
-
-
-def _fence(
-    table: OpenTable, stores: Stores, view: TableView, steps: Steps
-) -> Iterator[tuple[ShardId, int]]:
-    """Claim every shard and flush its rows; gives the epochs that were taken.
-
-    Raises what stands against a claim, such as a torn entry.
-    """
-    rescuer = ShardRescuer(
-        wal=StoredShardWal(
-            stores.objects, check=partial(stores.views.field_ids.check_entry, view.version)
-        ),
-        writers=LanceShardWriters(stores.tables),
-        clock=stores.clock,
-        request=RescueRequest(idle_seconds=0),  # a writer that is alive is meant, too
-    )
-    for error in (broken.error for broken in view.broken):
-        raise error
-    for shard in view.shards:
-        plan = rescuer.plan(shard.shard_id)
-        if plan is None or (shard.manifest.status is ShardStatus.SEALED and not plan.entries):
-            continue
-        if plan.cause is not None:
-            raise plan.cause
-        table.before_commit()
-        steps("fence")
-        flush = rescuer.writers.claim(shard.shard_id, **plan.memtable)
-        flush()
-        claimed = stores.shard_manifests.latest(shard.shard_id)
-        if claimed is not None:
-            yield shard.shard_id, claimed.writer_epoch

@@ -336,9 +336,8 @@ def find_unrest(
         shard_id = shard.manifest.shard_id
         plan = plan_rescue(shard, request, now_nanos)
         if plan.action != NOTHING:
-            found.append(
-                Unrest(shard_id=shard_id, detail=f"{count_of(plan.rows, 'row')} in its WAL")
-            )
+            told = plan.error or f"{count_of(plan.rows, 'row')} in its WAL"
+            found.append(Unrest(shard_id=shard_id, detail=told))
         elif text := suspect_writer(shard, own_epochs.get(shard_id), request, now_nanos):
             found.append(Unrest(shard_id=shard_id, detail=text))
     return found

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from memwal.errors import MemWalError
+from memwal.format import layout
 from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.jobs.schema.apply import Altered
-from memwal.jobs.schema.plan import SchemaPlan, Unrest
+from memwal.jobs.schema.plan import Unrest
 from memwal.model import ColumnInfo, ShardId, TableView
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport, describe_error
 from memwal.text import count_of
+
+_LATE = "the columns are changed: drop indexes that were built over them meanwhile"
 
 
 class ColumnReport(Section):
@@ -49,50 +53,63 @@ class SchemaTableReport(TableReport):
     SUMMARISED: ClassVar = ("commits", "rows_rewritten", "bytes_rewritten")
 
     def audited(self) -> Iterable[AuditItem]:
-        """The commit."""
-        if self.commits:
-            yield AuditItem(
-                action="rewrite",
-                kind="schema",
-                path="data",
-                bytes=self.bytes_rewritten,
-                version=self.version_after,
-                reason="; ".join(self.steps),
-                done=True,
-            )
+        """The claims, and the commits."""
+        for shard in self.fenced:
+            path = layout.shard_folder(ShardId(shard))
+            yield AuditItem(action="claim", kind="shard", path=path, shard_id=shard, done=True)
+        if not self.commits:
+            return
+        for name in self.indexes_dropped:
+            yield AuditItem(action="drop", kind="index", path="_indices", reason=name, done=True)
+        yield AuditItem(
+            action="rewrite",
+            kind="schema",
+            path="data",
+            bytes=self.bytes_rewritten,
+            version=self.version_after,
+            reason="; ".join(self.steps),
+            done=self.applied,
+        )
 
 
 def report_schema(
     name: str,
     before: int,
-    view: TableView,
-    plan: SchemaPlan,
-    done: Altered | None,
+    done: Altered,
+    fenced: Collection[ShardId],
     *,
-    indexes: Mapping[int, Sequence[str]],
-    doomed: Sequence[str],
-    unrest: Sequence[Unrest],
-    fenced: Sequence[ShardId] = (),
+    acts: bool = True,
+    view: TableView | None = None,
+    indexes: Mapping[int, Sequence[str]] | None = None,
+    unrest: Sequence[Unrest] = (),
+    error: MemWalError | None = None,
 ) -> SchemaTableReport:
-    """The report of a table; `done` is None where nothing was to be applied."""
-    worked = plan.has_work if done is None else bool(done.commits)
+    """The report of a table; unless it `acts`, `done` has what would be done.
+
+    There is no view of a table that failed with the `error` after something was done.
+    """
+    plan = done.plan
+    worked = bool(done.commits) if acts else plan.has_work
+    waiting = view.shards if view is not None and plan.has_work else ()
+    late = (_LATE,) if error is not None and done.applied else ()
     return SchemaTableReport(
         table=name,
-        outcome=DONE if worked else NOTHING_TO_DO,
+        **describe_error(error, DONE if worked else NOTHING_TO_DO),
+        cause=error,
         version_before=before,
-        version_after=view.version,
-        columns=tuple(_list_columns(view.columns, indexes, "")),
+        version_after=None if view is None else view.version,
+        columns=() if view is None else tuple(_list_columns(view.columns, indexes or {}, "")),
         steps=plan.steps,
-        applied=done is not None,
-        commits=0 if done is None else done.commits,
-        conflicts=0 if done is None else done.conflicts,
-        rows_rewritten=0 if done is None else done.written.rows,
-        bytes_rewritten=0 if done is None else done.written.bytes,
-        indexes_dropped=tuple(doomed),
-        pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
+        applied=done.applied,
+        commits=done.commits,
+        conflicts=done.conflicts,
+        rows_rewritten=done.written.rows,
+        bytes_rewritten=done.written.bytes,
+        indexes_dropped=done.dropped,
+        pending=sum(len(shard.pending) for shard in waiting),
         in_the_way=tuple(unrest),
         fenced=tuple(fenced),
-        warnings=plan.warnings,
+        warnings=(*plan.warnings, *late),
     )
 
 
@@ -124,9 +141,10 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if report.columns:
         parts.append(build_table(report.columns, COLUMNS))
-    word = "done" if report.applied else "to do, with --apply"
-    parts += [Text(f"  {word}: {step}") for step in report.steps]
-    parts += [Text(f"  {word}: drop index {name}") for name in report.indexes_dropped]
+    told = ("to do, with --apply", "done")
+    parts += [Text(f"  {told[report.applied]}: {step}") for step in report.steps]
+    dropped = told[report.commits > 0]
+    parts += [Text(f"  {dropped}: drop index {name}") for name in report.indexes_dropped]
     if report.commits:
         size = format_size(report.bytes_rewritten)
         rows = count_of(report.rows_rewritten, "row")
@@ -139,5 +157,4 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
     ]
     parts += [Text(f"  shard {shard}: its writer is fenced, and has to be opened again")
               for shard in report.fenced]  # fmt: skip
-    parts += [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
     return parts

@@ -112,6 +112,8 @@ def read_tables(samples: Iterable[Sample]) -> list[StatusTableReport]:
 def _read_table(table: str, found: Mapping[str, Sample]) -> StatusTableReport:
     values = {name.removeprefix("memwal_"): sample.value for name, sample in found.items()}
     counts: dict[str, Any] = {name: int(values[name]) for name in _COUNTS if name in values}
+    if "pending_generations" in counts:  # it was looked at: no index, no lag
+        counts.setdefault("index_lag_generations", 0)
     failed = found.get("memwal_consecutive_failures")
     told = [] if failed is None else [f"{failed.labels.get('reason')}, {failed.value:.0f} times"]
     return StatusTableReport(

@@ -246,7 +246,8 @@ class StoredFacts:
         """Read a shard's WAL, entry by entry."""
         if shard_id in self._wals:
             return self._wals[shard_id]
-        listed = self.wal.list_entries(shard_id)
+        seen = next((s.manifest for s in self.view.shards if s.shard_id == shard_id), None)
+        listed = self.wal.list_settled(seen) if seen else self.wal.list_entries(shard_id)
         entries = self.wal.describe(shard_id, listed)
         where = f"{self.objects.uri}: shard {shard_id}: "
         read = [e for e in entries if e.writer_epoch is not None]
@@ -309,13 +310,13 @@ class StoredFacts:
                 continue
             try:
                 tag = json.loads(self.objects.get(file.path, DOCUMENT_BYTES_MAX))
-                folder, version = layout.versions_folder(tag["branch"]), int(tag["version"])
+                folder, version = layout.versions_folder(tag.get("branch")), int(tag["version"])
                 if folder not in there:  # listed after the tag was read: its version came before
                     names = (f.path.rpartition("/")[2] for f in self.objects.list(folder))
                     there[folder] = set(map(layout.parse_table_manifest_name, names))
             except Missing:
                 continue
-            except (Corruption, ValueError, KeyError, TypeError, RecursionError):
+            except (Corruption, ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 faults.append(FileFault(path=file.path, problem="can't be read as a tag"))
                 continue
             if version not in there[folder]:
@@ -519,7 +520,7 @@ class StoredFacts:
         inside: dict[ShardId, set[str]] = {shard.shard_id: set() for shard in self.view.shards}
         foreign = set[str]()
         for info in self.objects.list(layout.MEM_WAL):
-            if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
+            if layout.is_litter(info.path.rsplit("/", 1)[-1]):
                 continue
             name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
             if layout.is_shard_folder(name):

@@ -120,9 +120,7 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(
-        self, *, master: str | None = None, app_name: str = "memwal", lance_may_differ: bool = False
-    ) -> None:
+    def __init__(self, *, master: str | None = None, lance_may_differ: bool = False) -> None:
         """Start the session, or join it under spark-submit.
 
         Raises Unsupported on Spark Connect, and Refused when `spark.speculation` is on: that would
@@ -141,7 +139,7 @@ class SparkEngine:
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         # Without it, workers take `python3` from PATH instead of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName(app_name)
+        builder = SparkSession.builder.appName("memwal")
         if not _is_submitted():
             master = master or f"local[*,{_LOCAL_TASK_FAILURES_MAX}]"
             builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")

@@ -25,16 +25,15 @@ _NAMED_MAX = 10
 class StoredBackups:
     """The backups of one place."""
 
-    def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._readers_max = readers_max
 
     def list(self) -> Sequence[Backup]:
         """All backups, oldest first.
 
         Raises Corruption for one that can't be read: nobody knows what it needs.
         """
-        found = side_by_side(self._read, self._names(), self._readers_max)
+        found = side_by_side(self._read, self._names(), _READERS_MAX)
         there = [backup for backup in found if backup is not None]
         return sorted(there, key=lambda b: (b.made_at_nanos, b.name))
 

@@ -43,9 +43,8 @@ class FoundRuns:
 class StoredRunRecords:
     """What ran on one table."""
 
-    def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._readers_max = readers_max
 
     def add(self, record: RunRecord) -> None:
         """Store a record. One that is there already is left as it is.
@@ -69,7 +68,7 @@ class StoredRunRecords:
     def newest(self, limit: int) -> FoundRuns:
         """The newest `limit` by the time they finished: one listing, and one read each."""
         listed = self._list()[:limit]
-        found = side_by_side(self._read, listed, self._readers_max)
+        found = side_by_side(self._read, listed, _READERS_MAX)
         return FoundRuns(
             records=tuple(f for f in found if isinstance(f, RunRecord)),
             unreadable_files=tuple(

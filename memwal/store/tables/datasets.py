@@ -52,6 +52,7 @@ from memwal.text import count_of
 
 T = TypeVar("T")
 _BATCH_ROWS_MAX = 8192
+_KNOWN_MAX = 100
 
 
 def lance_version() -> str:
@@ -189,7 +190,8 @@ class LanceTables:
         if self._seen is None or self._seen.get_version() != made:
             self._fragments, self._planned = {}, {}
         if number not in self._known or self._known[number][0] != made:
-            self._known[number] = made, {}
+            kept = list(self._known.items())[-_KNOWN_MAX:]
+            self._known = {**dict(kept), number: (made, {})}
         self._seen = dataset
         return dataset
 
@@ -197,7 +199,7 @@ class LanceTables:
         """What was found of a version before, or is now; it is kept for as long as it is true."""
         if version not in self._known:
             self.seen(version)
-        _, known = self._known[version]
+        _, known = self._known.get(version, (None, {}))
         if what not in known:
             known[what] = find()
         found: T = known[what]

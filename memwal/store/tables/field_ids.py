@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memwal.errors import Missing
+from memwal.errors import Corruption, Missing
 from memwal.format import layout
 from memwal.model import ShardId
 from memwal.rows.align import check_entry
@@ -126,7 +126,7 @@ class FieldIds:
                     later = self._shards.read(shard_id, version)
                     if later.writer_epoch > then.writer_epoch:
                         return generation is not None and generation >= later.current_generation
-        except Missing:
+        except (Corruption, Missing):
             pass
         return False
 

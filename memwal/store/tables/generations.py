@@ -42,6 +42,7 @@ from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text, tra
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
 
+_READERS_MAX = 16
 _RESTORED = "memwal.restored"
 _RESTORED_VALUE = re.compile("([0-9]{1,20}):([0-9]{1,20})")
 _HISTORY_VERSIONS_MAX = 10_000
@@ -127,12 +128,11 @@ def _recall_walk(store: str, uri: str) -> _Walked:
 class StoredLineage:
     """The lineage of one table, read on demand and only once."""
 
-    def __init__(self, objects: Objects, tables: LanceTables, *, readers_max: int) -> None:
+    def __init__(self, objects: Objects, tables: LanceTables) -> None:
         self._flushed: dict[ShardId, tuple[str, int]] = {}
         self._walked = _Walked()
         self._objects = objects
         self._tables = tables
-        self._readers_max = readers_max
         self._manifests = TableManifests(objects)
 
     def lineage(self, view: TableView, shards: Sequence[ShardView]) -> Lineage:
@@ -152,7 +152,7 @@ class StoredLineage:
                 pass  # the merge of the shard reports it
             return None
 
-        times = [at for at in side_by_side(read_time, new, self._readers_max) if at is not None]
+        times = [at for at in side_by_side(read_time, new, _READERS_MAX) if at is not None]
         if times:
             with suppress(MemWalError):
                 self.mem_wal_since_nanos(view, min(times))

@@ -66,6 +66,7 @@ from memwal.store.tables.manifests import check_restored, check_table_folder, re
 from memwal.threads import side_by_side
 
 # How many generations of unknown size are opened for one view.
+_READERS_MAX = 16
 _SIZES_MAX = 1000
 # A hole's cause is for people: it is looked up in so many shards, for so many holes of each.
 _HOLED_SHARDS_MAX = 20
@@ -79,7 +80,6 @@ class ViewDetails:
     _tables: LanceTables
     _manifests: ShardManifests
     _lineage: StoredLineage
-    _readers_max: int
     _sizes: dict[str, FlushedGeneration | None] = field(init=False, default_factory=dict)
 
     def add_sizes(self, view: TableView) -> TableView:
@@ -93,9 +93,7 @@ class ViewDetails:
         if not unsized:
             return view
         new = [(shard, g) for shard, g in unsized if g.path not in self._sizes][:_SIZES_MAX]
-        found = side_by_side(
-            lambda pair: self._tables.generation_size(*pair), new, self._readers_max
-        )
+        found = side_by_side(lambda pair: self._tables.generation_size(*pair), new, _READERS_MAX)
         self._sizes.update((g.path, size) for (_, g), size in zip(new, found, strict=True))
         by_shard: dict[ShardId, dict[int, FlushedGeneration]] = {}
         for shard_id, g in unsized:
@@ -108,13 +106,13 @@ class ViewDetails:
     def add_ages(self, view: TableView) -> TableView:
         """Add the time at which each shard's oldest pending generation was flushed."""
         waiting = [shard for shard in view.shards if shard.pending]
-        aged = side_by_side(self._add_age, waiting, self._readers_max)
+        aged = side_by_side(self._add_age, waiting, _READERS_MAX)
         return _replace_shards(view, aged)
 
     def add_causes(self, view: TableView) -> TableView:
         """Add what earlier manifests say about missing generations."""
         holed = [s for s in view.shards if any(find_holes(s))][:_HOLED_SHARDS_MAX]
-        found = side_by_side(self._add_cause, holed, self._readers_max)
+        found = side_by_side(self._add_cause, holed, _READERS_MAX)
         return _replace_shards(view, found)
 
     def _add_age(self, shard: ShardView) -> ShardView:
@@ -145,7 +143,6 @@ R = TypeVar("R")
 Found = ShardManifest | BrokenShard | None
 Listed = Mapping[ShardId, ShardFiles]
 
-_READERS_MAX = 16
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
 # If a page of a listing covers fewer shards, probing for each shard's manifest is faster.
@@ -162,17 +159,16 @@ class StoredViews(StoredLineage):
         objects: Objects,
         tables: LanceTables,
         *,
-        readers_max: int = _READERS_MAX,
         remembered_min: int = SHARDS_MIN,
     ) -> None:
         """`remembered_min`: of so many shards the manifests are remembered on disk, too."""
-        super().__init__(objects, tables, readers_max=readers_max)
+        super().__init__(objects, tables)
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
         history = TableHistory(objects, tables, self._manifests, self._shards)
-        self._settled = SettledRecords(objects, self._shards, readers_max, history)
+        self._settled = SettledRecords(objects, self._shards, _READERS_MAX, history)
         self._inherited = InheritedProgress(objects, tables, self._manifests)
-        self._details = ViewDetails(tables, self._shards, self, readers_max)
+        self._details = ViewDetails(tables, self._shards, self)
         self.field_ids = FieldIds(tables, self._manifests, self._shards)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
@@ -567,7 +563,7 @@ class StoredViews(StoredLineage):
         return self._settled.mark(self._inherited.part(view))
 
     def _each(self, work: Callable[[T], R], shards: Sequence[T]) -> list[R]:
-        return side_by_side(work, shards, self._readers_max)
+        return side_by_side(work, shards, _READERS_MAX)
 
 
 def _count_pages_max(shards: int) -> int:

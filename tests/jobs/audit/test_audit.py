@@ -17,6 +17,7 @@ import memwal
 from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
+from memwal.errors import StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
 from memwal.jobs.audit.report import AuditRequest, AuditTableReport, AuditVerifyReport
@@ -29,6 +30,8 @@ from memwal.jobs.lease import run_lease_break
 from memwal.jobs.maintain.request import QuiesceRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
+from memwal.jobs.repair.job import RepairOptions, run_repair
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.ports import Steps, no_steps
@@ -568,3 +571,29 @@ def test_a_repair_names_what_it_replaces(table: Table, audit: Path) -> None:
     assert [item.path for item in named] == [item.path for item in items]
     assert items[0].done and items[0].path.startswith(layout.shard_folder(table.shards[0]))
     assert verify(table, audit).findings == ()
+
+
+@pytest.mark.parametrize("broken", ["hint", "lease"])
+def test_a_repair_that_fails_closes_its_intent(table: Table, audit: Path, broken: str) -> None:
+    """Of a lease that can't be read, it is mended before another one is taken."""
+    kept = {"hint": layout.version_hint_path(table.shards[0]), "lease": layout.lease_claim_path(99)}
+    path = Path(table.uri) / kept[broken]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"version": 99999}' if broken == "hint" else "{")
+    os.utime(path, (0, 0))
+
+    def fail(step: str) -> None:
+        raise StoreUnavailable("away")
+
+    options = RepairOptions(
+        tables=[resolve(table, audit)],
+        request=RepairRequest(execute=True),
+        confirm=lambda name, damages: True,
+        find_place=lambda name: resolve(table, audit),
+    )
+    assert run_repair(options, Quiet(), fail).outcome == "failed"
+    (intent, _), (outcome, _) = documents(table, audit)[-2:]
+    assert (intent.phase, outcome.phase) == ("intent", "outcome")
+    assert (outcome.intents, outcome.outcome) == ((intent.number,), "failed")
+    (record,) = table.stores.run_records.newest(1).records
+    assert (record.job, record.outcome) == ("repair", "failed")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memwal.errors import Refused
 from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.jobs.repair.model import (
@@ -152,6 +153,18 @@ def test_a_shard_whose_manifest_saw_more_of_the_wal_is_not_set_back() -> None:
     found = lost_newest(readable={4: base})
     (damage,) = find_manifests(make_evidence(found))
     assert damage.effects == () and damage.lost
+
+
+def test_entries_whose_columns_are_not_the_table_s_are_not_replayed() -> None:
+    unfit = {5: Refused("MW-K06", "field 7 is 'a' in the entry and 'b' in the table")}
+    (damage,) = find_manifests(make_evidence(lost_newest(unfit=unfit)))
+    assert (damage.effects, damage.evidence) == ((), str(unfit[5]))
+    assert damage.lost
+    newer = replace(manifest(4, 1, replay=2), unknown_fields=("ShardManifest.77",))
+    (damage,) = find_manifests(make_evidence(lost_newest(readable={4: newer})))
+    assert not damage.effects and "ShardManifest.77" in damage.evidence
+    flushed = lost_newest(unfit={1: unfit[5]})
+    assert next(iter(find_manifests(make_evidence(flushed)))).effects
 
 
 def test_entries_that_name_no_generation_are_not_shared_out() -> None:

@@ -16,6 +16,7 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
+from memwal.jobs.quiesce.job import find_claimed
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import (
@@ -28,7 +29,7 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus
 from memwal.ports import Steps, no_steps
-from memwal.report import JobReport
+from memwal.report import JobOnTable, JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
 from tests.support.fencing import claim_epoch
@@ -197,6 +198,26 @@ def test_only_the_shards_that_are_named(table: Table) -> None:
         2,
         f"{table.uri}: the table has no shard {unknown}",
     )
+
+
+def test_what_was_claimed_before_another_shard_failed_is_told(table: Table) -> None:
+    table.add_shard()
+    abandon(table, table.shards[1], Put([100], 5))
+    age(table)
+    marked: list[str] = []
+
+    def fail_at_the_second(step: str) -> None:
+        marked.extend([step] * (step == "mark"))
+        if len(marked) == 2:
+            raise StoreUnavailable("away")
+
+    report = run(table, steps=fail_at_the_second)
+    (of_table,) = report.tables
+    assert isinstance(of_table, RescueTableReport)
+    assert (report.exit_code, sorted(s.outcome for s in of_table.shards)) == (6, ["done", "failed"])
+    (claimed,) = of_table.audited()
+    job = JobOnTable(job="rescue", report=of_table)
+    assert claimed.done and [*find_claimed([job])] == [claimed.shard_id]
 
 
 def test_a_sealed_shard_is_refused(table: Table) -> None:

@@ -10,7 +10,7 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, ShardRescue
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, ShardRescue, format_epoch
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, StoredFile
 from memwal.testing import ManualClock
@@ -38,6 +38,7 @@ class FakeShard:
     manifest: ShardManifest = EMPTY
     flushes: bool = True
     error: MemWalError | None = None
+    unread: MemWalError | None = None
     log: list[str] = field(default_factory=list)
 
     @property
@@ -45,6 +46,8 @@ class FakeShard:
         return self.clock.now_nanos() + int(self.store_ahead_seconds * SECOND)
 
     def read(self, shard_id: ShardId) -> RescueEvidence:
+        if self.unread is not None and "claim" in self.log:
+            raise self.unread
         written = self.now_nanos - int(self.idle_seconds * SECOND)
         entry = WalEntry(
             position=1, size_bytes=900, written_at_nanos=written, writer_epoch=1, generation=1,
@@ -146,3 +149,10 @@ def test_a_failed_flush_leaves_the_mark(shard: FakeShard) -> None:
     done = rescue(shard)
     assert (done.outcome, done.error) == ("failed", str(shard.error))
     assert shard.log[-1] == "flush"
+
+
+def test_a_shard_that_can_not_be_read_afterwards_counts_as_claimed(shard: FakeShard) -> None:
+    shard.unread = StoreUnavailable("down")
+    done = rescue(shard)
+    assert (done.outcome, done.error, done.has_claimed) == ("failed", str(shard.unread), True)
+    assert (format_epoch(done), shard.log[-1]) == ("1 -> ?", "flush")

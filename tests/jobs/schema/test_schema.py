@@ -14,13 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.errors import StoreUnavailable
-from memwal.jobs.schema.apply import SchemaChanger, Written
+from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
+from memwal.jobs.rescue.store import LanceShardWriters
+from memwal.jobs.schema.apply import Altered, SchemaChanger, Written
 from memwal.jobs.schema.job import SchemaOptions, run_schema
 from memwal.jobs.schema.plan import SchemaPlan, plan_schema
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.schema.store import StoredSchemaTable, read_type
+from memwal.model import TableView
 from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.rows.expire import EXPIRE_KEY, make_expire
@@ -289,18 +291,85 @@ class Deaf(StoredSchemaTable):
         raise StoreUnavailable("no reply")
 
 
-def test_a_commit_whose_reply_is_lost_counts(tmp_path: Path) -> None:
-    table = make(tmp_path)
-    request = SchemaRequest(widen=(("c", "int64"),))
-    made = SchemaChanger(
-        table=Deaf(table.stores),
-        plan=lambda view: plan_schema(view, request, read_type),
+def change_with(
+    table: StoredSchemaTable,
+    check_rest: Callable[[TableView], object] = lambda view: None,
+    **asked: Any,
+) -> Altered:
+    """What was done, even if it then failed."""
+    made = Altered(plan=SchemaPlan(columns=(), wanted=()))
+    changer = SchemaChanger(
+        table=table,
+        plan=lambda view: plan_schema(view, SchemaRequest(**asked), read_type),
         clock=ManualClock(),
         take_lease=lambda: None,
         before_commit=lambda: None,
-        check_rest=lambda view: None,
-    ).run()
-    assert (made.conflicts, made.commits) == (1, 1)
+        check_rest=check_rest,  # type: ignore[arg-type]
+    )
+    try:
+        changer.run(made)
+    except LostRace as error:
+        assert "columns are as they were, without the indexes gone." in str(error)
+    return made
+
+
+def test_a_commit_whose_reply_is_lost_counts(tmp_path: Path) -> None:
+    made = change_with(Deaf(make(tmp_path).stores), widen=(("c", "int64"),))
+    assert (made.conflicts, made.commits, made.applied) == (1, 1, True)
+
+
+def test_an_index_that_is_dropped_is_told_though_every_race_is_lost(tmp_path: Path) -> None:
+    table, rested, tried = make(tmp_path), list[int](), list[int]()
+    table.dataset.create_scalar_index("items", "LABEL_LIST", name="gone")
+
+    class Slow(StoredSchemaTable):
+        def commit(self, version: int, plan: SchemaPlan) -> Written:
+            tried.append(version)
+            raise LostRace("too late")
+
+    made = change_with(
+        Slow(table.stores), lambda view: rested.append(view.version), drop=("items",)
+    )
+    assert (made.dropped, made.commits, made.conflicts) == (("gone",), 1, len(tried))
+    assert not made.applied
+    assert {*tried} < {*rested}, "once more after the index went"
+
+
+@pytest.mark.parametrize("at", ["commit", "committed"])
+def test_what_was_done_is_told_though_the_rest_failed(tmp_path: Path, at: str) -> None:
+    table = make(tmp_path)
+    put(table, 651)
+    table.dataset.create_scalar_index("items", "LABEL_LIST", name="gone")
+
+    def fail() -> None:
+        raise LeaseHeld("superseded")
+
+    report = change(table, once(at, fail), drop=["items"], fence=True)
+    (told,) = report.tables
+    assert isinstance(told, SchemaTableReport), told
+    assert (report.outcome, told.applied) == ("held", at == "committed")
+    assert (told.indexes_dropped, told.fenced) == (("gone",), (table.shards[0],))
+    audited = [(item.action, item.done) for item in told.audited()]
+    assert audited == [("claim", True), ("drop", True), ("rewrite", told.applied)]
+    assert ("items" in table.dataset.schema.names) != told.applied
+
+
+def test_a_shard_whose_flush_failed_is_told_as_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path)
+    put(table, 651)
+
+    def fail() -> None:
+        raise StoreUnavailable("away")
+
+    claim = LanceShardWriters.claim
+    monkeypatch.setattr(LanceShardWriters, "claim", lambda *a, **b: (claim(*a, **b), fail)[1])
+    report = change(table, drop=["items"], fence=True)
+    (told,) = report.tables
+    assert isinstance(told, SchemaTableReport), told
+    assert (report.outcome, told.fenced, told.commits) == ("failed", (table.shards[0],), 0)
+    assert [item.action for item in told.audited()] == ["claim"]
 
 
 def test_what_a_column_says_of_its_encoding_stays(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from memwal.errors import StoreUnavailable, Usage
 from memwal.jobs.status.plan import parse_condition
+from memwal.jobs.status.report import judge_conditions
 from memwal.jobs.status.scrape import Sample, parse_metrics, read_tables, report_watch
 from memwal.model import TableState
 from memwal.run.metrics.start import start_metrics
 
+LAGS = parse_condition("index_lag_generations > 5")
 ODD = 'a "quoted"\\name\n{x="y"} 7 ü'
 
 
@@ -35,6 +37,12 @@ def test_what_a_watch_serves_can_be_read() -> None:
     assert (found.outcome, found.attention) == ("done", ())
 
 
+def test_a_table_without_an_index_has_no_lag() -> None:
+    samples = parse_metrics('memwal_pending_generations{table="t"} 0\n')
+    (found,) = (judge_conditions(t, [LAGS]) for t in read_tables(samples))
+    assert (found.index_lag_generations, found.outcome) == (0, "done")
+
+
 def test_what_a_watch_knows_beyond_a_status_needs_attention() -> None:
     values = {
         "last_look_timestamp_seconds": 0.0,
@@ -45,6 +53,7 @@ def test_what_a_watch_knows_beyond_a_status_needs_attention() -> None:
     }
     samples = [Sample(f"memwal_{name}", {"table": "t"}, n) for name, n in values.items()]
     reason = {"table": "t", "reason": "NotATable"}
+    assert read_tables(samples)[0].index_lag_generations is None
     (found,) = read_tables([*samples, Sample("memwal_consecutive_failures", reason, 3.0)])
     assert [told.what for told in found.attention] == [
         "NotATable, 3 times",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -121,12 +122,16 @@ def test_a_tag_of_a_version_that_is_gone(table: Table, branch: str | None) -> No
     dataset.tags.create("old", (branch, dataset.version))
     dataset.delete("k = 6")
     assert broken(table) == {}
+    [tag] = files(table, "_refs/tags/*")
+    if branch is None:  # as an older Lance wrote it
+        tag.write_text(json.dumps({"version": dataset.version - 1, "manifestSize": 9}))
+        assert broken(table) == {}
     # The newest has the lowest name.
     files(table, f"{'tree/dev/' if branch else ''}_versions/*.manifest")[1].unlink()
     assert "which is not in" in broken(table)["tags"]
-    [tag] = files(table, "_refs/tags/*")
-    tag.write_bytes(b"{")
-    assert "can't be read" in broken(table)["tags"]
+    for damaged in (b"{", b"[]"):
+        tag.write_bytes(damaged)
+        assert "can't be read" in broken(table)["tags"]
 
 
 @pytest.mark.parametrize("pattern", ["data/*", "_indices/*/*", "_mem_wal/*/*_gen_2/data/*"])
@@ -257,6 +262,19 @@ def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
     assert newer == {}
     assert check_hints([replace(hint, newest=hint.newest - 1) for hint in hints]).ok is False
     assert not check_hints([Hint(path="x", shard_id=None, found=None, newest=1)]).ok
+
+
+def test_a_wal_entry_that_a_listing_leaves_out_is_no_damage(table: Table) -> None:
+    """As one does that a live writer puts later ones under."""
+    shard, stores = table.shards[0], table.stores
+    wal_tables.abandon(table, shard, Put([40], 5), Put([41], 6))
+    highest = max(position for position, _ in stores.wal.list_entries(shard))
+    file = wal_tables.entry_file(table, shard, highest - 1)
+    aside = file.rename(file.with_suffix(".aside"))
+    late = Fault(operation="exists", path="*/wal/*", hook=lambda: shutil.move(aside, file))
+    over = stores_over(table, FaultyObjects(stores.objects, late))
+    found = StoredFacts(over, stores.views.table()).read_wal(shard)
+    assert {highest - 1, highest} <= {*found.positions}
 
 
 @pytest.mark.parametrize(
