@@ -45,7 +45,6 @@ from memwal.jobs.erase.plan import (
 )
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.garbage.plan import Permission
-from memwal.jobs.snapshot.job import fence_off
 from memwal.model import Erasure, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable, describe_error
 from memwal.text import iso_time
@@ -68,6 +67,7 @@ _DROPPED = "dropped; its folder is deleted once the grace is over"
 class Eraser:
     """Erases the rows of one table's keys. `run_job` runs another job under this run's lease.
 
+    `fence_off` keeps a refresh that was cut off from lowering progress, which brings rows back.
     `record` is the open erasure that it goes on with, or a new one that is not stored yet. The
     fields without a parameter are what the run has come to. `first` is what it saw at first, `look`
     what it saw last before anything was rewritten, and at the end that of the proof.
@@ -81,6 +81,7 @@ class Eraser:
     options: EraseOptions
     permission: Permission
     run_job: Callable[[str], JobOnTable]
+    fence_off: Callable[[], None]
     must_stop: Callable[[Sequence[JobOnTable]], bool]
     record: Erasure
     is_stored: bool
@@ -115,8 +116,7 @@ class Eraser:
         if not self._is_deleted:
             self._ask(self.erased.plan(view, self.look))
         self.table.take_lease("erase", self.options)
-        # Else lowered progress could bring rows back.
-        fence_off(self.table, "erase", self.options)
+        self.fence_off()
         self._begin()
         stopped, seen = None, None
         try:

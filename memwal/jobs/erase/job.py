@@ -20,6 +20,7 @@ from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.snapshot.job import fence_off
 from memwal.model import Erasure, ShardId, TableView
 from memwal.options import convert_request
 from memwal.ports import Steps, no_steps
@@ -203,6 +204,7 @@ def _erase(
         options=options,
         permission=permission,
         run_job=run_job,
+        fence_off=partial(fence_off, table, NAME, options),
         must_stop=must_stop,
         record=record or new,
         is_stored=record is not None,
