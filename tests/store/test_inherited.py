@@ -22,7 +22,9 @@ from memwal.jobs.init import store as init_store
 from memwal.jobs.init.job import InitOptions, run_init
 from memwal.jobs.init.plan import FoundTable, InitTableReport, Step, plan_steps
 from memwal.jobs.init.request import InitRequest
-from memwal.jobs.merge.apply import RefreshWatch
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger
+from memwal.jobs.merge.job import open_merge_table
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId
 from memwal.run.reports import take_report
 from memwal.run.stores import open_stores
@@ -449,10 +451,12 @@ def test_progress_is_not_raised_again_by_a_run_whose_lease_was_lost(two_shards: 
     """Another merge may have built on the lowered progress by then."""
     stores = open_stores(str(two_shards), {})
 
+    merger = ShardMerger(views=stores.views, table=open_merge_table(stores), clock=stores.clock)
+
     def merge_beside(step: str) -> None:
         if step == "let go":
+            assert merger.run(OTHER, MergeRequest()).commits == 1  # it began before the adoption
             stores.leases.break_("test")
-            memwal(two_shards, "merge", "--shard", OTHER, "--no-lease")
 
     assert adopt(two_shards, merge_beside).exit_code == LeaseHeld.exit_code
     assert not stores.views.table().mem_wal.merged
