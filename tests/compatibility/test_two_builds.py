@@ -77,10 +77,13 @@ class Fleet:
         writers = [self._write(place) for place in range(2)]
         self._wait_for(writers)
         started = [self._start(build) for build in self.builds]
+        files = self.files[:1]  # which both may ingest at once
         for build, job, process, until in sorted(started, key=lambda one: one[3]):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
-            self._end(build, job, process)
+            done = self._end(build, job, process)
+            if done and job == "ingest" and self.files and files == self.files[:1]:
+                self._acknowledge()
         for process, keys, seed, log in writers:
             if self.chance.random() < 0.5:
                 process.kill()
@@ -145,19 +148,19 @@ class Fleet:
             "--shard", self.table.shards[2], "--rows-per-chunk", "4",
         ]  # fmt: skip
 
-    def _end(self, build: Build, job: str, process: Started) -> None:
+    def _end(self, build: Build, job: str, process: Started) -> bool:
+        """End it; whether it said that all was done."""
         process.kill()
         out, err = process.communicate()
         code = process.wait()
         self.seen[f"{build.name} {job}: {code}"] += 1
         if code == -signal.SIGKILL:
             self.seconds[job] = min(4.0, self.seconds[job] * 1.3)
-            return
+            return False
         # Writers and the other build may be faster than it as often as it tries.
         assert code in (0, 4, 6), (build.name, job, out, err)
         self.told.append((build, job, out))
-        if job == "ingest" and code == 0 and self.files:
-            self._acknowledge()
+        return code == 0
 
     def _acknowledge(self) -> None:
         first = WRITTEN + self.files.pop(0) * ROWS_A_FILE
