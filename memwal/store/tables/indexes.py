@@ -84,7 +84,6 @@ def _read_facts(dataset: Any, described: Any, fragments: set[int]) -> IndexFacts
             SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
             for s in described.segments
         ),
-        partition_target_rows=described.details.get("target_partition_size"),
     )
     if not facts.is_vector or len(facts.segments) < 2 or fragments <= facts.covered:
         return facts
@@ -93,8 +92,13 @@ def _read_facts(dataset: Any, described: Any, fragments: set[int]) -> IndexFacts
         found = _try_open(dataset, facts.name)
     if isinstance(found, str):
         return facts  # extending it tells what is wrong, and other indexes go on
-    sizes = (tuple(int(p["size"]) for p in part["partitions"]) for part in found["indices"])
-    return replace(facts, partition_rows=tuple(sizes))
+    # An index of an old Lance may tell less.
+    parts = (part.get("partitions", ()) for part in found["indices"])
+    return replace(
+        facts,
+        partition_rows=tuple(tuple(int(p.get("size", 0)) for p in rows) for rows in parts),
+        partition_target_rows=(described.details or {}).get("target_partition_size"),
+    )
 
 
 def list_index_folders(dataset: Any) -> dict[str, int | None]:
