@@ -36,6 +36,17 @@ pytestmark = pytest.mark.integration
 URI = "s3://bucket/some/table"
 
 
+def test_a_put_sends_its_body_without_asking_first(server: ScriptedServer) -> None:
+    server.script = [Reply()]
+    objects = server.open()
+    objects.put("a", b"x")
+    objects.put_if_absent("b", b"y")
+    assert [(r.body, r.headers.get("expect")) for r in server.requests] == [
+        (b"x", None),
+        (b"y", None),
+    ]
+
+
 def test_every_operation_is_retried(server: ScriptedServer) -> None:
     last = {
         "put": Reply(),

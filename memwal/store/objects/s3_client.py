@@ -126,6 +126,11 @@ def _keep(request: Any, region_name: str, signature_version: object, **_: object
     raise _Kept(request.url.removesuffix(f"/{_NO_KEY}"), region, signature_version)
 
 
+def _send_at_once(request: Any, **_: object) -> None:
+    """Don't ask first whether the body may come: that is a round trip, or a second of silence."""
+    del request.headers["Expect"]
+
+
 class Connection:
     """What sends requests with some options: boto3's client, and a store of obstore's a bucket."""
 
@@ -267,6 +272,7 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Co
             "if requests may go over the network in the clear"
         )
     client.meta.events.register(f"before-sign.s3.{_UNSENT}", _keep)
+    client.meta.events.register("before-sign.s3.PutObject", _send_at_once)
     return Connection(client, core, limits)
 
 
