@@ -62,7 +62,8 @@ def test_the_quickstart(tmp_path: Path) -> None:
         wait_for(f"http://localhost:{port}/api/v2/monitor/health", process)
         wait_for(f"http://localhost:{port}/", process)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        # As Ctrl-C does, which ends its scheduler too. That is in a process group of its own.
+        os.killpg(process.pid, signal.SIGINT)
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
