@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import memwal
-from memwal.errors import Corruption, Refused
+from memwal.errors import Corruption, Missing, Refused
 from memwal.format import layout
 from memwal.ingest import open_writer
 from memwal.jobs.merge.job import MergeOptions, run_merge
@@ -24,6 +24,8 @@ from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.read import open_table
 from memwal.report import JobReport
+from memwal.store.tables.field_ids import FieldIds
+from memwal.store.tables.manifests import TableManifests
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import resolved
@@ -219,6 +221,28 @@ def test_a_column_that_was_never_gone_needs_no_old_manifests(tmp_path: Path) -> 
         if layout.parse_shard_manifest_name(file.name) == 1:
             file.unlink()
     assert row(table)["x"] == 777
+
+
+def test_a_version_that_expires_meanwhile_tells_nothing(tmp_path: Path) -> None:
+    """Its columns were not gone: a reader was refused beside an expiry."""
+    table = make(tmp_path)
+    for name in ("y", "z", "a"):
+        table.dataset.add_columns(pa.field(name, pa.int64()))
+    latest = table.dataset.latest_version
+    stores = table.stores
+
+    class Expiring:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stores.tables, name)
+
+        def base(self, version: int) -> Any:
+            if version == latest - 1:
+                raise Missing(f"version {version} was expired")
+            return stores.tables.base(version)
+
+    tables: Any = Expiring()
+    fields = FieldIds(tables, TableManifests(stores.objects), stores.shard_manifests)
+    assert fields.find_given(latest) == {}
 
 
 def test_an_empty_table_is_no_exception(tmp_path: Path) -> None:

@@ -92,22 +92,24 @@ class FieldIds:
             return {}
         times = self._manifests.list_times()
         attached = (v for v in times if v <= version and not layout.is_detached(v))
-        listed = sorted(attached)[-_VERSIONS_MAX:]
-        there = side_by_side(self._read_ids, listed, _READERS_MAX)
-        given = {}
+        newest = sorted(attached)[-_VERSIONS_MAX:]
+        read = zip(newest, side_by_side(self._read_ids, newest, _READERS_MAX), strict=True)
+        # One that expired meanwhile tells no more of a column than those that did before.
+        there = {v: ids for v, ids in read if ids is not None}
+        listed, given = [*there], {}
         for field_id in doubted:
-            has = [field_id in ids for ids in there]
+            has = [field_id in ids for ids in there.values()]
             since = len(has) - has[::-1].index(False) if False in has else 0
             if any(has[:since]):
                 given[field_id] = times[listed[since]]
         return given
 
-    def _read_ids(self, version: int) -> set[int]:
-        """The ids of a version's columns; none if it expired meanwhile."""
+    def _read_ids(self, version: int) -> set[int] | None:
+        """The ids of a version's columns; None if it expired meanwhile."""
         try:
             return _list_ids(self._tables.base(version))
         except Missing:
-            return set()
+            return None
 
     def _is_opened_since(
         self, shard_id: ShardId, nanos: int, generation: int | None, epoch: int | None
