@@ -36,7 +36,7 @@ DONE = {
     "backed-up": {"backup", "garbage"},
     "watched": {"wait", "merge"},
     "lancedb": {"merge", "writes of LanceDB"},
-    "plain": {"maintain", "writes of pylance"},  # a compaction may lose to the updates each time
+    "plain": {"maintain", "writes of pylance"},  # beside so many updates a compaction may lose
 }
 
 
@@ -55,8 +55,11 @@ def torture(scenario: str, folder: Path, seconds: float, drills: int) -> Verdict
 def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
     if scenario == "lancedb" and not HAS_LANCEDB:
         pytest.skip("no LanceDB here: scripts/setup_lancedb.sh installs it, if it can")
-    verdict = torture(scenario, tmp_path, 12, 0)
-    assert verdict.acked > 5 and sum(verdict.judged.values()) > 5
+    for seconds in (12, 48):  # a slow machine comes to too little in the first
+        verdict = torture(scenario, tmp_path / f"{seconds}", seconds, 0)
+        if DONE[scenario] <= verdict.did.keys() and sum(verdict.judged.values()) > 10:
+            break
+    assert verdict.acked > 5 and sum(verdict.judged.values()) > 10
     assert DONE[scenario] <= verdict.did.keys()
 
 
