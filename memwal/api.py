@@ -37,7 +37,8 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request, check_values
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage, unexpected
-from memwal.jobs.audit.report import AuditRequest, AuditTableReport
+from memwal.jobs.audit.report import AuditTableReport
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backup.plan import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest, RestoreRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport

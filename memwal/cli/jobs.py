@@ -28,7 +28,7 @@ from memwal.config import read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
-from memwal.jobs.audit.report import AuditRequest
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backup.request import RestoreRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest

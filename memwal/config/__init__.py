@@ -107,6 +107,11 @@ class ResolvedTable(BaseModel):
         """Whose turn comes first where tables wait; 9 before 1."""
         return self.settings.priority or PRIORITY
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether an object store has it: a read of it waits most of the time."""
+        return "://" in self.uri and not self.uri.startswith("file:")
+
     def find_uri(self) -> str:
         """Where the table is. Raises Usage, and NotATable for a name that is no folder either."""
         if self.problem is not None:

@@ -17,12 +17,12 @@ from memwal.errors import Corruption, MemWalError, Usage
 from memwal.format import layout
 from memwal.jobs.audit.report import (
     AuditDocumentReport,
-    AuditRequest,
     AuditTableReport,
     AuditVerifyReport,
     Finding,
     UnfinishedReport,
 )
+from memwal.jobs.audit.request import AuditRequest
 from memwal.ports import Clock, Objects
 from memwal.report import (
     DONE,

@@ -47,7 +47,7 @@ from memwal.run.progress import SILENT, Progress
 from memwal.run.reports import describe_checkpoint, describe_cursor
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
-from memwal.run.tables import OpenTable
+from memwal.run.tables import TABLE_READERS_MAX, OpenTable
 from memwal.store.tables.view import Listed
 from memwal.threads import side_by_side
 
@@ -89,12 +89,14 @@ def run_status(
         attention = find_attention(judged, choose_limits(DueLimits, table.resolved))
         return judged.model_copy(update={"attention": attention})
 
-    runner = JobRunner(name="status", read=read, readers_max=_READERS_MAX, looks_only=True)
+    is_remote = any(table.is_remote for table in options.tables)
+    readers = _READERS_MAX if is_remote else TABLE_READERS_MAX
+    runner = JobRunner(name="status", read=read, readers_max=readers, looks_only=True)
 
     def all_tables(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
         named = [table.resolved for table in tables]
         for table, backup in zip(
-            tables, side_by_side(read_last_backup, named, _READERS_MAX), strict=True
+            tables, side_by_side(read_last_backup, named, readers), strict=True
         ):
             table.begin()
             yield runner.report(table, partial(status, table, backup))

@@ -97,8 +97,7 @@ def choose_watch_limits(settings: WatchSettings, tables: Sequence[ResolvedTable]
 
     On an object store a round waits most of the time, so there are more at once.
     """
-    is_remote = any("://" in t.uri and not t.uri.startswith("file:") for t in tables)
-    rounds_a_processor = 2 if is_remote else 1
+    rounds_a_processor = 2 if any(table.is_remote for table in tables) else 1
     every = {
         COMPACTION: settings.compaction_every,
         SNAPSHOT: settings.snapshot_every,

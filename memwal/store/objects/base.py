@@ -29,6 +29,7 @@ from memwal.errors import Corruption, Usage
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
+    Objects,
     RequestCounts,
     backoff_seconds,
     check_object_size,
@@ -41,6 +42,7 @@ _LOOK_SECONDS = 0.5
 
 T = TypeVar("T")
 _FIRST_WAIT_SECONDS = 0.1
+_READERS_MAX = 16
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -228,6 +230,14 @@ class CountedObjects:
 
     def _address(self, path: str) -> str:
         return f"{self._uri}/{path}"
+
+
+def count_readers(objects: Objects) -> int:
+    """How many threads read a table's small files; one for local ones, whose reads hardly wait.
+
+    There, the threads' turns at the interpreter cost more than the reads.
+    """
+    return _READERS_MAX if objects.page_objects else 1
 
 
 def nanos_of(moment: datetime) -> int:

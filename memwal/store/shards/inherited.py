@@ -40,6 +40,7 @@ from memwal.rows.progress import (
     may_hide,
     refuse_inherited,
 )
+from memwal.store.objects.base import count_readers
 from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
@@ -103,7 +104,7 @@ class InheritedProgress:
     _objects: Objects
     _tables: Transactions
     _manifests: TableManifests
-    readers_max: int = 16
+    readers_max: int | None = None
 
     def part(self, view: TableView) -> TableView:
         """The view with stranger shards, and shards that can't be judged, moved to the broken ones.
@@ -199,7 +200,8 @@ class InheritedProgress:
                 return error
 
         unread: dict[ShardId, MemWalError] = {}
-        for shard, at in zip(new, side_by_side(read, new, self.readers_max), strict=True):
+        readers = self.readers_max or count_readers(self._objects)
+        for shard, at in zip(new, side_by_side(read, new, readers), strict=True):
             if isinstance(at, int):
                 known[_first(shard).path] = at
             elif not isinstance(at, Missing):  # collected: what hid in it is gone

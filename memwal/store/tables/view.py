@@ -36,6 +36,7 @@ from memwal.model import (
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.policy import STORED_KEY
 from memwal.rows.progress import find_holes
+from memwal.store.objects.base import count_readers
 from memwal.store.records.former_merges import SettledRecords, TableHistory, list_named
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import (
@@ -563,7 +564,7 @@ class StoredViews(StoredLineage):
         return self._settled.mark(self._inherited.part(view))
 
     def _each(self, work: Callable[[T], R], shards: Sequence[T]) -> list[R]:
-        return side_by_side(work, shards, _READERS_MAX)
+        return side_by_side(work, shards, count_readers(self._objects))
 
 
 def _count_pages_max(shards: int) -> int:

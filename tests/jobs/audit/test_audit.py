@@ -20,7 +20,8 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
-from memwal.jobs.audit.report import AuditRequest, AuditTableReport, AuditVerifyReport
+from memwal.jobs.audit.report import AuditTableReport, AuditVerifyReport
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.checkpoint.job import run_drop
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.erase.request import EraseRequest

@@ -23,7 +23,7 @@ from memwal.errors import PartlyFailed, Usage
 from memwal.format import layout
 from memwal.ingest import open_writer
 from memwal.jobs.audit.job import run_audit
-from memwal.jobs.audit.report import AuditRequest
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.erase.apply import Eraser
 from memwal.jobs.erase.job import run_list
 from memwal.jobs.erase.keys import read_keys

@@ -19,6 +19,7 @@ from memwal.model import (
     StoredFile,
 )
 from memwal.ports import Clock, Objects
+from memwal.store.objects.base import count_readers
 from memwal.store.shards.listing import ShardListing, list_shards, newest_manifest, wal_entries
 from memwal.store.shards.manifests import ManifestMemory, ShardManifests
 from memwal.store.shards.wal import WalEntries
@@ -31,7 +32,6 @@ _WAL_LOOKS = 4
 # Looking at WALs delays merges: it may take this share of the time, and is rarer where it is slow.
 _WAL_SHARE_MAX = 0.02
 
-_READERS_MAX = 16
 # A listing of all files may take this many pages, or as many as there are shards if that is more:
 # asking each shard would cost more than that.
 _PAGES_MIN = 16
@@ -91,7 +91,7 @@ class SeenWals:
             )
 
         shards = list(manifests)
-        readers = _READERS_MAX if self._objects.page_objects else 1
+        readers = count_readers(self._objects)
         found = dict(zip(shards, side_by_side(measure, shards, readers), strict=True))
         self.abandoned = sum(size.abandoned for size in found.values())
         self._waiting = {
@@ -188,7 +188,7 @@ class LatestShards:
             return self._read(shard_id, newest[shard_id], files[shard_id])
 
         new = [shard_id for shard_id in listing.shards if shard_id not in kept]
-        readers = _READERS_MAX if self._objects.page_objects else 1
+        readers = count_readers(self._objects)
         found = dict(zip(new, side_by_side(read, new, readers), strict=True))
         both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
         self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
