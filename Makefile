@@ -21,8 +21,7 @@ PARALLEL = -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 FAST := -m "not integration and not e2e and not nightly"
 # Nobody runs all of the benchmark every day: at least what it calls has to be there.
 BENCH_TYPES := --implicit-reexport --follow-imports silent \
-	--disable-error-code misc --disable-error-code arg-type --disable-error-code list-item \
-	--disable-error-code assignment --disable-error-code no-untyped-call
+	--disable-error-code misc --disable-error-code no-untyped-call
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
 export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB VENV_NEXT

@@ -168,7 +168,7 @@ class Ended:
         return json.loads(self.stdout)
 
 
-def run_process(argv: Sequence[str | Path], **env: str) -> Ended:
+def run_process(argv: Sequence[object], **env: str) -> Ended:
     """Run a program of this environment.
 
     Raises RuntimeError with its words when it ends with another code than 0.
@@ -189,7 +189,7 @@ def run_process(argv: Sequence[str | Path], **env: str) -> Ended:
         return Ended(seconds=seconds, cpu_seconds=cpu_seconds, stdout=out.read())
 
 
-def run_memwal(*words: str | Path, **env: str) -> Ended:
+def run_memwal(*words: object, **env: str) -> Ended:
     """Run the command, as `run_process` does."""
     return run_process([program("memwal"), *words], **env)
 
@@ -211,7 +211,7 @@ main(sys.argv[2:])
 """
 
 
-def run_peak(script: str, *words: str | Path, **env: str) -> tuple[int, Ended]:
+def run_peak(script: str, *words: object, **env: str) -> tuple[int, Ended]:
     """Run a script, as `MEMWAL`; its peak memory in bytes, without its children's."""
     with tempfile.NamedTemporaryFile("r") as file:
         ended = run_process([sys.executable, "-c", _PEAK + script, file.name, *words], **env)

@@ -26,7 +26,7 @@ from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards,
 from memwal.jobs.status.report import report_status
 from memwal.jobs.status.show import show_table
 from memwal.model import ShardId
-from memwal.report import JobReport
+from memwal.report import JobReport, TableReport
 from memwal.run.stores import open_stores
 
 TITLE = "Thousands of shards in one table"
@@ -116,7 +116,7 @@ def _plan(bench: Bench, table: Path, shards: int) -> None:
         )
 
 
-def _tell(report: MergeTableReport | object, show: Callable[[], object]) -> None:
+def _tell(report: TableReport, show: Callable[[], object]) -> None:
     with Path(os.devnull).open("w") as nowhere:
         console = Console(file=nowhere)
         for part in show() or ():  # type: ignore[attr-defined]

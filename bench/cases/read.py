@@ -234,7 +234,7 @@ def _growth(bench: Bench, before: Path, times: dict[tuple[str, str, str], float]
     steps = (25,) if bench.quick else (15, 30)
     for until in (0, *steps, GENERATIONS):
         state = {0: "before", GENERATIONS: "after"}.get(until, "")
-        table = None if state else _merged(before, before.parent / f"until-{until}", until)
+        table = None if state else _merged(bench, before, until)
         for shape in shapes:
             for reader, read in (("memwal", _ours), ("LsmScanner", _theirs)):
                 if reader == "LsmScanner" and shape.is_slow:

@@ -76,7 +76,7 @@ def _many_fragments(bench: Bench) -> None:
     """For some numbers of fragments; half of the rows are in the index."""
     for fragments in (100, 1_000) if bench.quick else (100, 1_000, 10_000):
         made = partial(bench.copy, _make(bench, fragments))
-        runs = {"memwal": _maintain, "by hand": _by_hand}
+        runs: dict[str, Callable[..., object]] = {"memwal": _maintain, "by hand": _by_hand}
         if _LANCEDB.exists():
             runs["LanceDB"] = _optimize
         seconds = bench.side_by_side(
@@ -122,9 +122,9 @@ def _on_s3(bench: Bench) -> None:
             "B24", f"{what}, bytes against those by hand",
             size["memwal"] / size["by hand"], "x", at_most=1.1,
         )  # fmt: skip
-        uri = bench.new_folder("many") / "t.lance"
-        lance.write_dataset(pa.table({"id": np.arange(objects)}), str(uri), max_rows_per_file=1)
-        table = server.place(uri)
+        local = bench.new_folder("many") / "t.lance"
+        lance.write_dataset(pa.table({"id": np.arange(objects)}), str(local), max_rows_per_file=1)
+        table = server.place(local)
         dataset: Any = lance.dataset(table, storage_options=options)
         dataset.optimize.compact_files()
         server.latency(_LATENCY_SECONDS)
