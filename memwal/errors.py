@@ -55,9 +55,7 @@ EXIT_CORRUPTION = 8
 EXIT_CANCELLED = 130
 
 LASTING_EXITS = frozenset({EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORRUPTION})
-"""Exit codes that neither waiting nor another run mends; Airflow goes by these two."""
-PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_CONDITION, EXIT_HELD, EXIT_PARTIAL})
-"""Exit codes that the next scheduled run may mend by itself."""
+"""Exit codes that neither waiting nor another run mends; Airflow goes by them."""
 
 JOBS_MODULES = frozenset(
     (

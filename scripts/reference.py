@@ -23,7 +23,7 @@ from memwal.config import SECTIONS as KEYS
 from memwal.config import Settings, name_variable
 from memwal.config.known_names import VARIABLES
 from memwal.rows.conversions import MEANINGS
-from memwal.rows.pairs import describe_pairs
+from memwal.rows.pairs import PAIRS, Rule
 from memwal.run.metrics.sink import METRICS
 from memwal.text import name_some
 
@@ -68,13 +68,20 @@ def _describe_all() -> Iterator[str]:
 def _describe_pairs(page: str) -> Iterator[str]:
     """The guide to ingests, with the table of what goes into which column."""
     before, _, after = page.split(_PAIRS_MARK)
-    heads, *rows = describe_pairs()
+    rows = (
+        (s.replace("_", " "), *map(_describe_rule, rules.values())) for s, rules in PAIRS.items()
+    )
     meanings = ((f"`{name}`", meaning) for name, meaning in MEANINGS.items())
     yield before + _PAIRS_MARK
     yield ""
-    yield from _table(heads, rows)
+    yield from _table(("", *PAIRS["null"]), rows)
     yield from _table(("`--convert`", "what goes in changed"), meanings)
     yield _PAIRS_MARK + after
+
+
+def _describe_rule(rule: Rule) -> str:
+    words = ("yes" * rule.is_exact, f"`{rule.conversion}`" if rule.conversion else "")
+    return ", ".join(filter(None, words))
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:

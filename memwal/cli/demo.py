@@ -9,7 +9,7 @@ import typer
 
 from memwal.cli import process
 from memwal.cli.console import RunProgress, stderr, stdout
-from memwal.cli.flags import Debug, Json, LogFormat, Master
+from memwal.cli.flags import Debug, Json
 from memwal.cli.output import Output
 from memwal.cli.requests import parse_engine
 from memwal.config import read_environment_settings
@@ -29,9 +29,7 @@ Engine = Annotated[
 def demo(
     folder: Folder = None,
     engine: Engine = None,
-    master: Master = None,
     debug: Debug = False,
-    log_format: LogFormat = None,
     as_json: Json = False,
 ) -> None:
     """Make a table with a live MemWAL, and run the jobs on it."""
@@ -52,7 +50,7 @@ def demo(
             folder,
             tell,
             engine=parse_engine(engine) or settings.get("engine"),
-            master=master or settings.get("master"),
+            master=settings.get("master"),
         )
 
-    Output(job="demo", as_json=as_json, debug=debug, log_format=log_format, shows=False).run(work)
+    Output(job="demo", as_json=as_json, debug=debug, shows=False).run(work)

@@ -7,7 +7,7 @@ columns count as what they hold, and a `large_list` as a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -136,15 +136,3 @@ def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object
     if not rule.is_exact and rule.conversion not in lenience.conversions:
         hint = f": --convert={rule.conversion} takes it" if rule.conversion else ""
         raise ValueError(f"{shown} is no {kind}{hint}")
-
-
-def describe_pairs() -> Iterator[tuple[str, ...]]:
-    """The rows of the table for people, the heads first."""
-    yield ("", *PAIRS["null"])
-    for source, rules in PAIRS.items():
-        yield (source.replace("_", " "), *map(_describe, rules.values()))
-
-
-def _describe(rule: Rule) -> str:
-    words = ("yes" * rule.is_exact, f"`{rule.conversion}`" if rule.conversion else "")
-    return ", ".join(filter(None, words))

@@ -112,12 +112,14 @@ def check_read(table: Table, reads: ReadableTable, version: int, first: list[str
         assert in_order(some.to_pylist()) == in_order(cut), f"{text} without the key"
 
 
-WAYS = ("candidates first", "keys first")
+WAYS = ("held", "candidates first", "keys first")
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The ways through a read: with few candidates allowed, all keys are folded."""
+    if request.param != "held":
+        monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
     if "keys" in request.param:
         monkeypatch.setattr(newest_rows, "_CANDIDATES_MAX", 1)
         monkeypatch.setattr(newest_rows, "_CANDIDATES_MIN", 1)

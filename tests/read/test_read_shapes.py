@@ -29,6 +29,7 @@ from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus,
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
+from memwal.read.store import newest_rows
 from memwal.read.store.wal_rows import Moved
 from memwal.store.tables.datasets import LanceTables
 from tests.support import builders, garbage_runs
@@ -440,7 +441,10 @@ def test_a_table_that_never_holds_still_is_an_error_in_the_end(table: Table) -> 
     assert reads.taken == 5
 
 
-def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(table: Table) -> None:
+def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)  # else it has been read by then
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 1))
     reader = open_table(table.uri).read()
@@ -449,6 +453,16 @@ def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(table: Tab
         Corruption, match="the latest version needs it, so that it was not collected"
     ):
         reader.read_all()
+
+
+def test_no_row_that_is_deleted_in_a_flush_is_read(table: Table) -> None:
+    (shard,) = table.shards
+    table.flush(shard, Put([2, 20], 1), Put([2], 5))
+    (generation,) = (Path(table.uri) / layout.shard_folder(shard)).glob("*_gen_*")
+    (fragment,) = lance.dataset(str(generation)).get_fragments()
+    assert fragment.deletion_file() is not None
+    (found,) = (row["n"] for row in rows_of(table) if row["k"] == key_of(2))
+    assert found == rows_of(table, key={"k": key_of(2)})[0]["n"]
 
 
 def test_reads_beside_merges_and_garbage(tmp_path: Path) -> None:

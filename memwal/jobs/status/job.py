@@ -89,8 +89,7 @@ def run_status(
         attention = find_attention(judged, choose_limits(DueLimits, table.resolved))
         return judged.model_copy(update={"attention": attention})
 
-    is_remote = any(table.is_remote for table in options.tables)
-    readers = _READERS_MAX if is_remote else TABLE_READERS_MAX
+    readers = _READERS_MAX if any(t.is_remote for t in options.tables) else TABLE_READERS_MAX
     runner = JobRunner(name="status", read=read, readers_max=readers, looks_only=True)
 
     def all_tables(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:

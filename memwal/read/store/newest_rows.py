@@ -11,14 +11,16 @@ tests/read/test_read_pylance.py):
 - `LsmVectorSearchPlanner` looks into indexes only: rows that no index covers yet are left out, all
   rows when there is no index. It may also give fewer than k rows.
 
-A read goes one of two ways. Keys first: all pending keys are folded (as the merge does), winners
-are read, and the base without the pending keys. Candidates first: when a filter or a limit leaves
+A read goes one of three ways. Small generations are read whole, and folded in memory. Keys first:
+all pending keys are folded (as the merge does), winners are read, and the base without the pending
+keys. Candidates first: when a filter or a limit leaves
 few rows, those are read, and only their keys are looked up in the generations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -26,21 +28,27 @@ import pyarrow as pa
 
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.search import NearestSearch, TextSearch
-from memwal.read.store.sources import Base, Batches, Found, Listed, OpenRead, Part
-from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
+from memwal.read.store.sources import Base, Batches, Found, Listed, OpenRead, Part, Rows
+from memwal.read.store.threads import choose_threads, map_in_order, map_parts, scan_ahead
 from memwal.read.store.winners import (
     OpenShard,
     Verdict,
     collect_keys,
     collect_wanted_keys,
+    filter_rows,
+    find_rows,
+    key_rows,
     list_parts,
+    may_name,
 )
-from memwal.rows.keyset import KeySet
 
 # Up to so many rows of each source are candidates; with more, all keys are folded.
 _CANDIDATES_MAX = 4096
 _CANDIDATES_MIN = 256
 _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
+_HELD_BYTES_MAX = 64 * 1024 * 1024
+# What looks like a call: an index may answer one (contains_tokens) otherwise than a scan does.
+_CALL = re.compile(r"\b(?!(?:in|and|or|not|between|like|when|then|else)\b)\w+\s*\(", re.IGNORECASE)
 
 
 class NewestRows(OpenRead):
@@ -88,6 +96,8 @@ class NewestRows(OpenRead):
             return "the base alone: nothing is pending"
         if self._looks_up:
             return "the keys in all generations, then rows of those that have them, then the base"
+        if self._held:
+            return "all generations, held in memory, then the base without their keys"
         if self._plan.predicate is None and self._plan.limit is None:
             return "keys of all generations, then winners, then the base without these keys"
         return (
@@ -107,8 +117,8 @@ class NewestRows(OpenRead):
         texts = map_in_order(lambda part: part.explain_scan(rows), self._parts, self._threads)
         return self._base.explain_scan(rows), {p.listed: text for p, text in texts if p.listed}
 
-    def _decide(self, only: KeySet | None = None) -> Verdict:
-        verdict = Verdict(self._shards, self._keys, only, threads=self._threads)
+    def _decide(self, tables: Mapping[int, pa.Table]) -> Verdict:
+        verdict = Verdict(self._shards, self._keys, tables)
         self._warn(verdict.shared)
         return verdict
 
@@ -121,28 +131,48 @@ class NewestRows(OpenRead):
 
     def _look_up(self) -> Batches:
         only = collect_wanted_keys(self._plan, self._base_schema)
-        verdict = self._decide(only)
+        verdict = self._decide(find_rows(self._parts, self._keys, only, self._threads))
         having = [part for part in self._parts if verdict.has_winners(part)]
         live = list(self._keep_winners(verdict, scan_ahead(having, self._rows, self._threads)))
         if verdict.hides_all(only.count):
             return iter(live)
         return chain(live, verdict.keep_visible(self._base.scan(self._rows)))
 
-    # -- keys first
+    # -- all of them
 
     def _read_all(self) -> Batches:
-        verdict = self._decide()
-        found = scan_ahead(self._parts, self._rows, self._threads)
+        held, parts = self._held, self._parts if self._keys else ()
+        rows = held or key_rows(self._keys)
+        tables = map_parts(lambda part: part.read_all(rows), parts, self._threads)
+        verdict = self._decide(tables)
+        if held:
+            whole = ((part, iter(tables[id(part)].to_batches())) for part in parts)
+            found = pa.Table.from_batches(self._keep_winners(verdict, whole), held.addressed)
+            live = iter(filter_rows(self._plan.uri, found, self._plan.predicate).to_batches())
+        else:
+            ahead = scan_ahead(self._parts, self._rows, self._threads)
+            live = self._keep_winners(verdict, ahead)
         limit = None if self._parts else self._plan.limit
         # Generations first: they may be collected once they are merged, the version stays longer.
-        return chain(
-            self._keep_winners(verdict, found),
-            verdict.keep_visible(self._base.scan(replace(self._rows, limit=limit))),
-        )
+        return chain(live, verdict.keep_visible(self._base.scan(replace(self._rows, limit=limit))))
 
     def _keep_winners(self, verdict: Verdict, found: Iterable[tuple[Part, Batches]]) -> Batches:
         for part, batches in found:
             yield from verdict.keep_winners(part, batches)
+
+    @property
+    def _held(self) -> Rows | None:
+        """What of all parts is held; None where they are large, or only Lance's scan tells.
+
+        To look into a small table costs more than its rows do.
+        """
+        names = {*self._plan.primary_key, *self._scanned.names}
+        predicate = self._plan.predicate
+        fields = [f for f in self._base_schema if f.name in names or may_name(predicate, f.name)]
+        sizes = [part.in_memory_bytes or _HELD_BYTES_MAX for part in self._parts]
+        few = self._keys and 0 < sum(sizes) < _HELD_BYTES_MAX and not _CALL.search(predicate or "")
+        odd = any(isinstance(field.type, pa.BaseExtensionType) for field in fields)
+        return Rows(schema=pa.schema(fields), tombstones=True) if few and not odd else None
 
     # -- candidates first
 
@@ -150,7 +180,7 @@ class NewestRows(OpenRead):
         """All rows if they are few, or as many as the limit asks for; else keys first."""
         plan = self._plan
         unbounded = plan.predicate is None and plan.limit is None
-        if not self._parts or not plan.primary_key or unbounded:
+        if not self._parts or not plan.primary_key or unbounded or self._held:
             return self._read_all()
         most = _CANDIDATES_MAX
         if plan.limit is not None:
@@ -178,7 +208,11 @@ class NewestRows(OpenRead):
     def _drop_superseded(self, found: Sequence[Found]) -> list[Found]:
         """The found rows without superseded ones; looks only their keys up in the generations."""
         batches = [batch for _, some in found for batch in some]
-        verdict = self._decide(collect_keys(batches, self._keys) if self._keys else None)
+        tables: dict[int, pa.Table] = {}
+        if self._keys:
+            only = collect_keys(batches, self._keys)
+            tables = find_rows(self._parts, self._keys, only, self._threads)
+        verdict = self._decide(tables)
         return [
             (
                 table,

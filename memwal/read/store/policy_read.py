@@ -24,7 +24,7 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.faults import guard
 from memwal.read.store.sources import Base, Batches, Listed, OpenRead, Rows, match_rows
 from memwal.read.store.threads import choose_threads, map_in_order
-from memwal.read.store.winners import collect_wanted_keys, match_filter, may_name
+from memwal.read.store.winners import collect_wanted_keys, filter_rows, may_name
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold, find_expired
@@ -113,7 +113,8 @@ class Folding:
             found = guard(base.where, partial(read_base_rows, base.dataset, wanted, names))
             for shard_id, fold in folds.items():
                 keys[shard_id] = fold.keys
-                tables.append(self._filter(base.where, self._finish(base.where, fold, found)))
+                rows = self._finish(base.where, fold, found)
+                tables.append(filter_rows(base.where, rows, self._plan.predicate))
         return tables, keys
 
     def _fold(self, shard: Pending) -> PolicyFold | None:
@@ -163,12 +164,6 @@ class Folding:
             with suppress(Usage):  # it names other columns
                 return match_rows(where, keys, self._plan.predicate)
         return np.ones(len(keys), dtype=bool)
-
-    def _filter(self, where: str, table: pa.Table) -> pa.Table:
-        predicate = self._plan.predicate
-        if predicate is None or not len(table):
-            return table
-        return table.filter(pa.array(match_filter(where, table, predicate)))
 
     def scan_base(self, base: Base, hidden: KeySet | None) -> Batches:
         """The base's rows that match, without hidden and expired ones."""

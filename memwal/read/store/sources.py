@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 _ACCESSES_MAX = 4
+_TAKEN_ROWS_MAX = 8192
 # A process may be given other credentials in these.
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
@@ -269,7 +270,29 @@ class Part:
 
     def read_all(self, rows: Rows) -> pa.Table:
         """All rows at once, in `rows.addressed`; `rows` has no bounds."""
-        return pa.Table.from_batches(self.scan(rows), schema=rows.addressed)
+        taken = guard(self.where, lambda: self._take(rows))
+        found = self.scan(rows) if taken is None else self._convert(iter(taken), rows)
+        return pa.Table.from_batches(found, schema=rows.addressed)
+
+    def _take(self, rows: Rows) -> Sequence[pa.RecordBatch] | None:
+        """All rows of a small table, without the query plan, which costs more than they do.
+
+        None where only a scan tells: of deleted rows, or of columns that it may convert.
+        """
+        dataset, columns = self.source.dataset, self._stored(rows)
+        fragments, schema = dataset.get_fragments(), dataset.schema
+        if len(fragments) != 1 or not all(_is_plain(schema.field(name).type) for name in columns):
+            return None
+        (one,) = fragments
+        if one.deletion_file() is not None or one.physical_rows > _TAKEN_ROWS_MAX:
+            return None
+        session = one.open_session(columns=columns, with_row_address=True)
+        taken: Sequence[pa.RecordBatch] = session.take(range(one.physical_rows)).to_batches()
+        return taken
+
+    def _stored(self, rows: Rows) -> list[str]:
+        columns = self.source.alignment.stored(rows.found.names)
+        return [*columns, layout.TOMBSTONE] if rows.tombstones and self.source.deletes else columns
 
     def lacks(self, column: str) -> bool:
         """Whether the generation has no values of a column of the base."""
@@ -278,15 +301,12 @@ class Part:
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner on the generation, or None when it does not have the searched column."""
         options = rows.options
-        columns = self.source.alignment.stored(rows.found.names)
-        if rows.tombstones and self.source.deletes:
-            columns.append(layout.TOMBSTONE)
         if rows.nearest is not None and self.lacks(rows.nearest["column"]):
             return None
         if rows.search is not None and self.lacks(rows.search.column):
             return None
         options |= {
-            "columns": columns,
+            "columns": self._stored(rows),
             "batch_size": self.source.batch_rows,
             **self.source.blobs.options,
             "with_row_address": True,
@@ -355,6 +375,11 @@ class Part:
             batch = batch.rename_columns({_ORIGIN: ROW_ADDRESS})
             arrays = [as_type(batch.column(f.name), f.type) for f in rows.addressed]
             yield pa.RecordBatch.from_arrays(arrays, schema=rows.addressed)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
+    return bool(pa.types.is_primitive(kind) or pa.types.is_string(kind))
 
 
 Table = Base | Part

@@ -35,7 +35,14 @@ from memwal.read.store.opening import open_read, open_rows
 from memwal.read.store.policy_read import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order
-from memwal.read.store.winners import OpenShard, Verdict, collect_keys, fold_shard
+from memwal.read.store.winners import (
+    OpenShard,
+    Verdict,
+    collect_keys,
+    find_rows,
+    fold_shard,
+    list_parts,
+)
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy
@@ -244,7 +251,7 @@ class TaskReads:
         newest_first = self._list_sources(shard)
         (opened,) = self._open_shards([(shard, newest_first[: newest_first.index(source)])])
         opened = replace(opened, parts=(*opened.parts, part))
-        verdict = Verdict([opened], self._keys, own, threads=self._threads)
+        verdict = self._decide([opened], own)
         yield from verdict.keep_winners(part, part.scan(self._rows()))
 
     def _look_up_base(self, base: Base) -> Batches:
@@ -252,8 +259,11 @@ class TaskReads:
         if own is None:
             return
         shards = self._open_shards([(s, self._list_sources(s)) for s in self._plan.shards])
-        verdict = Verdict(shards, self._keys, own, threads=self._threads)
-        yield from verdict.keep_visible(base.scan(self._rows(keyed=True)))
+        yield from self._decide(shards, own).keep_visible(base.scan(self._rows(keyed=True)))
+
+    def _decide(self, shards: Sequence[OpenShard], own: KeySet) -> Verdict:
+        found = find_rows(list_parts(shards), self._keys, own, self._threads)
+        return Verdict(shards, self._keys, found)
 
     def _open_shards(
         self, shards: Sequence[tuple[ShardRead, Sequence[GenerationRead]]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_parts
 from memwal.rows import fold
-from memwal.rows.keyset import KeySet, Mask, find_shared_key
+from memwal.rows.keyset import KeySet, find_shared_key
 
 
 def collect_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.Field]) -> KeySet:
@@ -48,31 +48,22 @@ class OpenShard:
 
 
 class Verdict:
-    """Which rows are the newest of their keys, for all keys or those in `only`.
+    """Which rows are the newest of their keys.
 
     `shared` is a key that two shards have, if there is one.
     """
 
     def __init__(
-        self,
-        shards: Sequence[OpenShard],
-        keys: Sequence[pa.Field],
-        only: KeySet | None = None,
-        *,
-        threads: int,
+        self, shards: Sequence[OpenShard], keys: Sequence[pa.Field], tables: Mapping[int, pa.Table]
     ) -> None:
-        """`keys` are the key's columns in the base. Raises Refused for a NULL in one of them."""
+        """`tables` have the rows to judge, by the identity of the part that they are of.
+
+        `keys` are the key's columns in the base. Raises Refused for a NULL in one of them.
+        """
         self._winners: dict[int, Any] = {}
         self._hidden: KeySet | None = None
         self.shared: SharedKey | None = None
         self._keys = [key.name for key in keys]
-        if not keys:
-            return
-        rows = Rows(schema=pa.schema(keys), tombstones=True)
-        if only is None:
-            tables = map_parts(lambda part: part.read_all(rows), list_parts(shards), threads)
-        else:
-            tables = find_rows(list_parts(shards), rows, only, threads)
         distinct = 0
         for shard in shards:
             oldest_first = [part for part in reversed(shard.parts) if id(part) in tables]
@@ -117,11 +108,19 @@ class Verdict:
         return self._hidden.outside(batches, self._keys)
 
 
-def find_rows(parts: Sequence[Part], rows: Rows, only: KeySet, threads: int) -> dict[int, pa.Table]:
+def key_rows(keys: Sequence[pa.Field]) -> Rows:
+    """What tells which rows win."""
+    return Rows(schema=pa.schema(keys), tombstones=True)
+
+
+def find_rows(
+    parts: Sequence[Part], keys: Sequence[pa.Field], only: KeySet, threads: int
+) -> dict[int, pa.Table]:
     """The key columns of rows with keys in `only`, by the identity of each part that has any.
 
     All parts' keys are searched at once: most lookups are for few keys in many small tables.
     """
+    rows = key_rows(keys)
     kept = {id(part): table for part in parts if (table := part.find_keys(rows)) is not None}
     unread = [part for part in parts if id(part) not in kept]
     kept |= map_parts(lambda part: part.read_keys(rows, only), unread, threads)
@@ -157,7 +156,9 @@ def may_name(predicate: str | None, column: str) -> bool:
     return column.lower() in predicate.lower() or not column.isidentifier()
 
 
-def match_filter(where: str, table: pa.Table, predicate: str) -> Mask:
-    """Which rows match a filter that may name any of their columns (see `match_rows`)."""
+def filter_rows(where: str, table: pa.Table, predicate: str | None) -> pa.Table:
+    """The rows that match a filter that may name any of their columns (see `match_rows`)."""
+    if predicate is None or not len(table):
+        return table
     named = [name for name in table.column_names if may_name(predicate, name)]
-    return match_rows(where, table.select(named), predicate)
+    return table.filter(pa.array(match_rows(where, table.select(named), predicate)))

@@ -190,13 +190,11 @@ def _age(since_nanos: int | None, now_nanos: int) -> float | None:
 
 
 def _age_of_pending(s: TableState, now_nanos: int) -> Values:
-    nothing = s.pending_generations == 0
-    return [({}, 0.0 if nothing else _age(s.oldest_pending_at_nanos, now_nanos))]
+    return [({}, _age(s.oldest_pending_at_nanos, now_nanos) if s.pending_generations != 0 else 0.0)]
 
 
 def _age_of_unflushed(s: TableState, now_nanos: int) -> Values:
-    nothing = s.unflushed_shards == 0
-    return [({}, 0.0 if nothing else _age(s.oldest_unflushed_at_nanos, now_nanos))]
+    return [({}, _age(s.oldest_unflushed_at_nanos, now_nanos) if s.unflushed_shards != 0 else 0.0)]
 
 
 def _age_of_unindexed(s: TableState, now_nanos: int) -> Values:

@@ -104,6 +104,7 @@ class LocalObjects(SizedObjects):
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._root = Path(root)
+        self._below = f"{self._root}/"  # joined as text: a look at a table does it for each folder
 
     @property
     def store(self) -> str:
@@ -138,7 +139,7 @@ class LocalObjects(SizedObjects):
         No more is read than it takes to find one.
         """
         try:
-            with self._reading(folder), os.scandir(self._root / folder) as entries:
+            with self._reading(folder), os.scandir(self._below + folder) as entries:
                 return any(
                     self._holds_a_file(f"{folder}/{e.name}") if _is_folder(e) else e.is_file()
                     for e in entries
@@ -223,7 +224,7 @@ class LocalObjects(SizedObjects):
     def _folder_of(self, path: str) -> Iterator[tuple[int, str]]:
         """A handle of the file's folder, reached through no link, and the file's own name."""
         *folders, name = path.split("/")
-        handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        handle = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for folder in folders:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -241,17 +242,18 @@ class LocalObjects(SizedObjects):
         followed at any time, so putting one in place while we look gains nothing.
         """
         if not path.startswith(_UNLINKED):
-            return os.open(self._root / path, os.O_RDONLY)
+            return os.open(self._below + path, os.O_RDONLY)
         try:
             with self._folder_of(path) as (folder, name):
                 return os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-        except OSError:  # ELOOP or ENOTDIR for a link, by the system
-            check_way(str(self._root), path)
+        except OSError as error:  # ELOOP or ENOTDIR for a link, by the system; never ENOENT
+            if error.errno != errno.ENOENT:
+                check_way(str(self._root), path)
             raise
 
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
-            with self._reading(folder), os.scandir(self._root / folder) as entries:
+            with self._reading(folder), os.scandir(self._below + folder) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except errors.Missing:
             return []
@@ -264,10 +266,11 @@ class LocalObjects(SizedObjects):
                 yield from self._walk(path)
                 continue
             try:
-                with self._reading(path):
-                    info = entry.stat()
-            except errors.Missing:
+                info = entry.stat()
+            except _ABSENT:
                 continue
+            except OSError as error:
+                raise self._unavailable(path, error) from error
             if entry.is_file():
                 yield StoredFile(
                     path=path, size_bytes=info.st_size, modified_at_nanos=info.st_mtime_ns
@@ -319,7 +322,7 @@ class LocalObjects(SizedObjects):
         try:
             yield
         except _ABSENT as error:
-            raise errors.Missing(f"{self._root / path} does not exist") from error
+            raise errors.Missing(f"{self._below}{path} does not exist") from error
         except OSError as error:
             raise self._unavailable(path, error) from error
 
@@ -334,7 +337,7 @@ class LocalObjects(SizedObjects):
         what = _describe(error)
         if error.errno in _REFUSED:  # of a part, perhaps: other shards go on
             what = f"access refused to user {_name_user()}: {what}"
-        return errors.Unreachable(add_hint(f"{self._root / path}: {what}", error))
+        return errors.Unreachable(add_hint(f"{self._below}{path}: {what}", error))
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:

@@ -38,20 +38,15 @@ class ShardListing:
         return self._files.get(shard_id, ())
 
 
-def count_one_page(shards: int) -> int:
-    """One page of a listing, however many shards are on it."""
-    return 1
-
-
 def list_shards(
     objects: Objects,
     *,
     folders_only: bool = False,
-    pages_max: Callable[[int], int] = count_one_page,
+    pages_max: Callable[[int], int] = lambda shards: 1,
 ) -> ShardListing:
     """List everything where few requests can, and else the shards' folders only.
 
-    `pages_max` tells how many requests are few, by the number of shards that they listed.
+    `pages_max` tells how many requests are few, by the number of shards that they listed; else one.
     """
     files = None if folders_only else _whole(objects, pages_max)
     names = objects.list_folders(layout.MEM_WAL) if files is None else sorted(files)
