@@ -13,8 +13,8 @@ tests/read/test_read_pylance.py):
 
 A read goes one of three ways. Small generations are read whole, and folded in memory. Keys first:
 all pending keys are folded (as the merge does), winners are read, and the base without the pending
-keys. Candidates first: when a filter or a limit leaves
-few rows, those are read, and only their keys are looked up in the generations.
+keys. Candidates first: when a filter or a limit leaves few rows, those are read, and only their
+keys are looked up in the generations.
 """
 
 from __future__ import annotations
