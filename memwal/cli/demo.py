@@ -27,10 +27,7 @@ Engine = Annotated[
 
 
 def demo(
-    folder: Folder = None,
-    engine: Engine = None,
-    debug: Debug = False,
-    as_json: Json = False,
+    folder: Folder = None, engine: Engine = None, debug: Debug = False, as_json: Json = False
 ) -> None:
     """Make a table with a live MemWAL, and run the jobs on it."""
 

@@ -27,6 +27,7 @@ from memwal.format import layout
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, TableView
 from memwal.read import Nearest, ReadableTable, open_table
+from memwal.read.job import explain
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
 from memwal.read.store import newest_rows
@@ -463,6 +464,19 @@ def test_no_row_that_is_deleted_in_a_flush_is_read(table: Table) -> None:
     assert fragment.deletion_file() is not None
     (found,) = (row["n"] for row in rows_of(table) if row["k"] == key_of(2))
     assert found == rows_of(table, key={"k": key_of(2)})[0]["n"]
+
+
+def test_a_larger_generation_is_read_whole_only_for_all_its_rows(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shard,) = table.shards
+    table.flush(shard, Put([2, 20], 1))
+    monkeypatch.setattr(newest_rows, "_SMALL_BYTES", 1)
+    reads = open_table(table.uri)
+    asked = (ReadRequest(), ReadRequest(limit=1), ReadRequest(filter="n > 0"))
+    ways = [explain(reads, request)["way"] for request in asked]
+    assert ["held" in way for way in ways] == [True, False, False]
+    assert numbers(table, "n > 1003") == [n for n in numbers(table) if n > 1003]
 
 
 def test_reads_beside_merges_and_garbage(tmp_path: Path) -> None:

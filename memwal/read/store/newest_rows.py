@@ -47,6 +47,8 @@ _CANDIDATES_MAX = 4096
 _CANDIDATES_MIN = 256
 _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
 _HELD_BYTES_MAX = 64 * 1024 * 1024
+# On average: where few rows are wanted, a larger table costs more to read than to look into.
+_SMALL_BYTES = 1024 * 1024
 # What looks like a call: an index may answer one (contains_tokens) otherwise than a scan does.
 _CALL = re.compile(r"\b(?!(?:in|and|or|not|between|like|when|then|else)\b)\w+\s*\(", re.IGNORECASE)
 
@@ -114,7 +116,8 @@ class NewestRows(OpenRead):
         if self._plan.nearest is not None:
             search = NearestSearch(self._plan.nearest, self._base, self._parts, rows, self._threads)
             rows = search.rows(self._plan.nearest.k)
-        texts = map_in_order(lambda part: part.explain_scan(rows), self._parts, self._threads)
+        scan = self._held or rows
+        texts = map_in_order(lambda part: part.explain_scan(scan), self._parts, self._threads)
         return self._base.explain_scan(rows), {p.listed: text for p, text in texts if p.listed}
 
     def _decide(self, tables: Mapping[int, pa.Table]) -> Verdict:
@@ -150,8 +153,7 @@ class NewestRows(OpenRead):
             found = pa.Table.from_batches(self._keep_winners(verdict, whole), held.addressed)
             live = iter(filter_rows(self._plan.uri, found, self._plan.predicate).to_batches())
         else:
-            ahead = scan_ahead(self._parts, self._rows, self._threads)
-            live = self._keep_winners(verdict, ahead)
+            live = self._keep_winners(verdict, scan_ahead(self._parts, self._rows, self._threads))
         limit = None if self._parts else self._plan.limit
         # Generations first: they may be collected once they are merged, the version stays longer.
         return chain(live, verdict.keep_visible(self._base.scan(replace(self._rows, limit=limit))))
@@ -170,9 +172,12 @@ class NewestRows(OpenRead):
         predicate = self._plan.predicate
         fields = [f for f in self._base_schema if f.name in names or may_name(predicate, f.name)]
         sizes = [part.in_memory_bytes or _HELD_BYTES_MAX for part in self._parts]
-        few = self._keys and 0 < sum(sizes) < _HELD_BYTES_MAX and not _CALL.search(predicate or "")
+        each = _HELD_BYTES_MAX if predicate is None and self._plan.limit is None else _SMALL_BYTES
+        few = self._keys and 0 < sum(sizes) < min(_HELD_BYTES_MAX, each * len(sizes))
         odd = any(isinstance(field.type, pa.BaseExtensionType) for field in fields)
-        return Rows(schema=pa.schema(fields), tombstones=True) if few and not odd else None
+        sought = self._looks_up or self._plan.nearest or _CALL.search(predicate or "")
+        held = Rows(schema=pa.schema(fields), tombstones=True)
+        return held if few and not (odd or sought) else None
 
     # -- candidates first
 

@@ -287,8 +287,7 @@ class Part:
         if one.deletion_file() is not None or one.physical_rows > _TAKEN_ROWS_MAX:
             return None
         session = one.open_session(columns=columns, with_row_address=True)
-        taken: Sequence[pa.RecordBatch] = session.take(range(one.physical_rows)).to_batches()
-        return taken
+        return list(session.take(range(one.physical_rows)).to_batches())
 
     def _stored(self, rows: Rows) -> list[str]:
         columns = self.source.alignment.stored(rows.found.names)

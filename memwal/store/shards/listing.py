@@ -46,7 +46,7 @@ def list_shards(
 ) -> ShardListing:
     """List everything where few requests can, and else the shards' folders only.
 
-    `pages_max` tells how many requests are few, by the number of shards that they listed; else one.
+    `pages_max` tells how many requests are few, by the number of shards listed: one by default.
     """
     files = None if folders_only else _whole(objects, pages_max)
     names = objects.list_folders(layout.MEM_WAL) if files is None else sorted(files)
