@@ -243,10 +243,16 @@ def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
     assert "ANNSubIndex: name=vector_idx" in found["base"]["lance_plan"]
 
 
-def test_explain_without_an_index_scans(tmp_path: Path) -> None:
+def test_explain_tells_of_a_generation_without_the_filtered_column(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     table.dataset.add_columns(pa.field("x", pa.int64()))
     reads = open_table(table.uri)
-    found = explain(reads, ReadRequest(filter="x = 3"))
-    (generation,) = found["shards"][0]["generations"]
-    assert generation["lance_plan"] is None, "the old generation is lined up in memory first"
+
+    def plan(predicate: str) -> str | None:
+        (shard,) = explain(reads, ReadRequest(filter=predicate))["shards"]
+        return shard["generations"][0]["lance_plan"]
+
+    small = plan("x = 3")
+    assert small is not None
+    assert "full_filter=--" in small, "it is read whole, and filtered in memory"
+    assert plan("abs(x) = 3") is None, "it is lined up in memory first, as a call may need an index"
