@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lance
+import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileReader
 from lance.optimize import Compaction
@@ -32,7 +33,7 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
-from memwal.rows.keyset import KeySet, find_repeated, key_predicate
+from memwal.rows.keyset import KeySet, Places, find_repeated, group_batches, key_predicate
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
 from memwal.store.objects.base import WAITS
@@ -540,23 +541,27 @@ KEYS_COMPARED_MAX = 10_000_000
 _NAMED_VALUES_MAX = 10_000
 
 
-def scan_keys(base: Any, keys: pa.Table, memory: Memory = UNLIMITED) -> Iterator[pa.RecordBatch]:
-    """The key columns of one version's rows with these keys, which are of the base's types."""
+def count_copies(base: Any, keys: pa.Table, known: KeySet, memory: Memory = UNLIMITED) -> Places:
+    """For each of the keys, which are of the base's types, how many rows of one version have it.
+
+    `known` is the set of them.
+    """
     names = keys.column_names
-    if not len(keys):
-        return iter(())
-    if len(keys) * len(names) <= min(_NAMED_VALUES_MAX, memory.predicate_keys_max):
-        found: Iterator[pa.RecordBatch] = base.scanner(
-            columns=names, filter=key_predicate(keys)
-        ).to_batches()
-        return found
-    return KeySet(keys.columns).inside(base.scanner(columns=names).to_batches(), names)
+    few = len(keys) * len(names) <= min(_NAMED_VALUES_MAX, memory.predicate_keys_max)
+    held = np.zeros(known.count + 1, dtype=np.int64)  # the last is that of a key with a NULL
+    if known.count:
+        scanner = base.scanner(columns=names, filter=key_predicate(keys) if few else None)
+        for group in group_batches(scanner.to_batches()):
+            numbers = known.number([pa.chunked_array([b[name] for b in group]) for name in names])
+            held += np.bincount(numbers[numbers >= 0], minlength=len(held))
+    copies: Places = held[known.number(keys.columns)]
+    return copies
 
 
 def find_double_keys(base: Any, keys: pa.Table, memory: Memory = UNLIMITED) -> pa.Table:
     """Those of the keys that several rows of one version have."""
-    found = list(scan_keys(base, keys, memory))
-    return find_repeated(pa.Table.from_batches(found) if found else keys, keys.column_names)
+    copies = count_copies(base, keys, KeySet(keys.columns), memory)
+    return keys.filter(pa.array(copies > 1))
 
 
 def find_all_double_keys(base: Any, names: Sequence[str]) -> tuple[pa.Table | None, int]:

@@ -22,9 +22,9 @@ from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
-from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
+from memwal.rows.keyset import KeySet, Places, find_shared_key, key_predicate
 from memwal.rows.memory import Memory
-from memwal.store.tables.datasets import scan_keys
+from memwal.store.tables.datasets import count_copies
 from memwal.store.tables.lance_calls import (
     ERRORS,
     Says,
@@ -317,17 +317,9 @@ class LanceSharedFold:
         Of the version that the commit is made on, and Lance refuses it when one of them has changed
         since.
         """
-        names = self.every.column_names
-        held = np.zeros(self.keys.count, dtype=np.int64)
-
-        def scan() -> None:
-            for group in group_batches(scan_keys(self.base, self.every, self.memory)):
-                columns = [pa.chunked_array([b.column(name) for b in group]) for name in names]
-                numbers = self.keys.number(columns)
-                held[:] += np.bincount(numbers[numbers >= 0], minlength=len(held))
-
-        run_commit(self.base, scan)
-        copies = held[self.keys.number(self.every.columns)]
+        copies = run_commit(
+            self.base, lambda: count_copies(self.base, self.every, self.keys, self.memory)
+        )
         sizes = [(len(m.rows), len(m.tombstones)) for m in self.members.values()]
         parts = iter(np.split(copies, np.cumsum(np.ravel(sizes))[:-1]))
         return {shard: (next(parts), next(parts)) for shard in self.members}
