@@ -164,7 +164,7 @@ class Output:
     def _run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         result = self._guard(work)
         if isinstance(result, JobReport):
-            result = self._stamp(result)
+            result = result.model_copy(update={"run_id": self._run_id})
         document = Document.of(result) if isinstance(result, JobReport) else result
         report = document.report
         shown = self._show(document)
@@ -199,9 +199,6 @@ class Output:
             trace = "".join(traceback.format_exception(table.cause))
             return {"table": table.table, "exception": trace}
         return {"table": table.table}
-
-    def _stamp(self, report: JobReport) -> JobReport:
-        return report.model_copy(update={"run_id": self._run_id})
 
     def _guard(self, work: Callable[[RunProgress], JobReport | Document]) -> JobReport | Document:
         signals.wake_main_thread()

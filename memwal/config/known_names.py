@@ -80,7 +80,8 @@ def check_options(options: Mapping[str, str]) -> dict[str, str]:
         plain = name.removeprefix(AS_IT_IS)
         if plain in checked:
             raise Usage(f"the storage option {plain!r} is given twice")
-        if plain == name and not _is_known(name):
+        known = name.lower() in _OPTIONS or name.lower().startswith(_HEADER)
+        if plain == name and not known:
             near = get_close_matches(name.lower(), sorted(_OPTIONS), 1, 0.75)
             meant = f" (is {near[0]} meant?)" if near else ""
             raise Usage(
@@ -89,10 +90,6 @@ def check_options(options: Mapping[str, str]) -> dict[str, str]:
             )
         checked[plain] = value
     return checked
-
-
-def _is_known(name: str) -> bool:
-    return name.lower() in _OPTIONS or name.lower().startswith(_HEADER)
 
 
 def check_variables(environment: Iterable[str], known: Iterable[str]) -> None:

@@ -295,17 +295,14 @@ class Ingester:
         self._merge_last()
         return self._report_results([result], files)
 
-    def _shape_of(self, plan: PlanRecord) -> Shape:
-        return replace(
+    def _make_track(
+        self, found: Round, plan: PlanRecord, files: Sequence[SourceFile], backlog: Backlog
+    ) -> Track:
+        shape = replace(
             self._shape,
             missing_as_null=plan.missing_as_null or self._shape.missing_as_null,
             conversions=read_conversions(plan.convert) | self._shape.conversions,
         )
-
-    def _make_track(
-        self, found: Round, plan: PlanRecord, files: Sequence[SourceFile], backlog: Backlog
-    ) -> Track:
-        shape = self._shape_of(plan)
         splits = make_splits(self._files, files, shape, plan.chunk_rows)
         self._rows_known = {file.uri: self._files.count_rows(file) for file in files}
         pace = Pace(progress=self.progress, files=files, rows=self._rows_known)

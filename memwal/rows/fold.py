@@ -48,11 +48,6 @@ class Folded:
         return _take_rows(self.columns, self.live).rename_columns(self.tombstones.column_names)
 
     @property
-    def distinct_keys(self) -> int:
-        """How many keys the generations have rows of."""
-        return self.live_rows + len(self.tombstones)
-
-    @property
     def live_rows(self) -> int:
         """Rows that the base will hold after the fold."""
         return sum(len(w) for w in self.winners)
@@ -171,9 +166,17 @@ def keep_winners(
     batch: pa.RecordBatch, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]
 ) -> pa.RecordBatch:
     """The batch's rows whose `_rowaddr` is a winner; the batch itself, uncopied, if all are."""
-    addresses = batch.column(ROW_ADDRESS).to_numpy()
+    wins = find_winning(batch, winners)
+    return batch if wins.all() else batch.filter(pa.array(wins))
+
+
+def find_winning(
+    rows: pa.RecordBatch | pa.Table, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]
+) -> Mask:
+    """For each of the rows whether its `_rowaddr` is a winner."""
+    addresses = rows.column(ROW_ADDRESS).to_numpy()
     places = np.searchsorted(winners, addresses)
     wins = np.zeros(len(addresses), dtype=bool)
     inside = places < len(winners)
     wins[inside] = winners[places[inside]] == addresses[inside]
-    return batch if wins.all() else batch.filter(pa.array(wins))
+    return wins

@@ -161,7 +161,6 @@ def start_engine(name: str, options: RunOptions) -> Started:
     # Imported only when needed: it brings a JVM, and most runs have nothing to do.
     from memwal.run.engines.spark import SparkEngine
 
-    engine = SparkEngine(
-        master=options.asked_master, lance_may_differ=options.untested_lance_allowed
-    )
+    master = options.master or options.shared_setting("master")  # None: as Spark is configured
+    engine = SparkEngine(master=master, lance_may_differ=options.untested_lance_allowed)
     return engine, engine.stop

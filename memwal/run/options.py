@@ -81,11 +81,6 @@ class RunOptions:
             return "spark"
         return self.shared_setting("engine") or "auto"
 
-    @property
-    def asked_master(self) -> str | None:
-        """The Spark master to use; None leaves it to Spark's own configuration."""
-        return self.master or self.shared_setting("master")
-
     def shared_setting(self, name: str) -> str | None:
         """A setting's value, if all tables that configure it agree on one; else None."""
         values = {value for t in self.tables if (value := getattr(t.settings, name))}

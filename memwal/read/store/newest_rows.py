@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from memwal.read.plan.sources import ReadPlan
@@ -41,6 +42,7 @@ from memwal.read.store.winners import (
     list_parts,
     may_name,
 )
+from memwal.rows.fold import find_winning
 
 # Up to so many rows of each source are candidates; with more, all keys are folded.
 _CANDIDATES_MAX = 4096
@@ -149,9 +151,9 @@ class NewestRows(OpenRead):
         tables = map_parts(lambda part: part.read_all(rows), parts, self._threads)
         verdict = self._decide(tables)
         if held:
-            whole = ((part, iter(tables[id(part)].to_batches())) for part in parts)
-            found = pa.Table.from_batches(self._keep_winners(verdict, whole), held.addressed)
-            live = iter(filter_rows(self._plan.uri, found, self._plan.predicate).to_batches())
+            found = pa.concat_tables(tables.values())
+            wins = np.concatenate([find_winning(tables[p], verdict.winners[p]) for p in tables])
+            live = iter(filter_rows(self._plan.uri, found, self._plan.predicate, wins).to_batches())
         else:
             live = self._keep_winners(verdict, scan_ahead(self._parts, self._rows, self._threads))
         limit = None if self._parts else self._plan.limit
@@ -171,7 +173,7 @@ class NewestRows(OpenRead):
         names = {*self._plan.primary_key, *self._scanned.names}
         predicate = self._plan.predicate
         fields = [f for f in self._base_schema if f.name in names or may_name(predicate, f.name)]
-        sizes = [part.in_memory_bytes or _HELD_BYTES_MAX for part in self._parts]
+        sizes = [part.measure(fields) for part in self._parts]
         each = _HELD_BYTES_MAX if predicate is None and self._plan.limit is None else _SMALL_BYTES
         few = self._keys and 0 < sum(sizes) < min(_HELD_BYTES_MAX, each * len(sizes))
         odd = any(isinstance(field.type, pa.BaseExtensionType) for field in fields)

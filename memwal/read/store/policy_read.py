@@ -114,7 +114,8 @@ class Folding:
             for shard_id, fold in folds.items():
                 keys[shard_id] = fold.keys
                 rows = self._finish(base.where, fold, found)
-                tables.append(filter_rows(base.where, rows, self._plan.predicate))
+                every = np.ones(len(rows), dtype=bool)
+                tables.append(filter_rows(base.where, rows, self._plan.predicate, every))
         return tables, keys
 
     def _fold(self, shard: Pending) -> PolicyFold | None:

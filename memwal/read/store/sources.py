@@ -121,6 +121,9 @@ def share_opened(
 
 Batches = Iterator[pa.RecordBatch]
 _KEYS = Kept[pa.Table]()
+_FILES = Kept[tuple[Any, int]]()
+# Each is an open file.
+_FILES_MAX = 256
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
 
@@ -218,8 +221,8 @@ class Part:
     """One generation of a shard, or the shard's unflushed rows, which are newer than any.
 
     A scan finds superseded rows and tombstones too, and gives each row's `_rowaddr`.
-    `in_memory_bytes` is what all rows take, where the writer recorded it. Unflushed rows are not
-    `listed`.
+    `in_memory_bytes` is what all rows take, and `physical_rows` how many they are, where the writer
+    recorded it. Unflushed rows are not `listed`.
     """
 
     where: str
@@ -227,6 +230,7 @@ class Part:
     base_schema: pa.Schema
     listed: Listed | None = None
     in_memory_bytes: int | None = None
+    physical_rows: int | None = None
 
     @classmethod
     def of(
@@ -245,7 +249,15 @@ class Part:
             base_schema=base_schema,
             listed=(shard_id, generation.generation),
             in_memory_bytes=generation.in_memory_bytes,
+            physical_rows=generation.physical_rows,
         )
+
+    def measure(self, fields: Sequence[pa.Field]) -> int:
+        """The most bytes that all rows may take in these columns of the base and `_rowaddr`."""
+        if self.physical_rows and all(pa.types.is_primitive(field.type) for field in fields):
+            bits: int = 64 + sum(field.type.bit_width for field in fields)
+            return self.physical_rows * bits // 8
+        return self.in_memory_bytes or KEPT_BYTES_MAX
 
     def find_keys(self, rows: Rows) -> pa.Table | None:
         """The key columns of all rows, if `read_keys` has cached them; else None."""
@@ -262,7 +274,7 @@ class Part:
         _KEYS.keep(name, read, read.nbytes)
         return read
 
-    def identify(self, schema: pa.Schema) -> str | None:
+    def identify(self, schema: object) -> str | None:
         """What stands for the generation's rows in a schema; None where they are not to be kept."""
         if self.listed is None or (self.in_memory_bytes or KEPT_BYTES_MAX) >= KEPT_BYTES_MAX:
             return None
@@ -280,6 +292,9 @@ class Part:
         None where only a scan tells: of deleted rows, or of columns that it may convert.
         """
         dataset, columns = self.source.dataset, self._stored(rows)
+        name = self.identify(columns)
+        if name is not None and (known := _FILES.find(name)) is not None:
+            return list(known[0].take(range(known[1])).to_batches())
         fragments, schema = dataset.get_fragments(), dataset.schema
         if len(fragments) != 1 or not all(_is_plain(schema.field(name).type) for name in columns):
             return None
@@ -287,6 +302,8 @@ class Part:
         if one.deletion_file() is not None or one.physical_rows > _TAKEN_ROWS_MAX:
             return None
         session = one.open_session(columns=columns, with_row_address=True)
+        if name is not None:
+            _FILES.keep(name, (session, one.physical_rows), KEPT_BYTES_MAX // _FILES_MAX)
         return list(session.take(range(one.physical_rows)).to_batches())
 
     def _stored(self, rows: Rows) -> list[str]:

@@ -15,7 +15,7 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_parts
 from memwal.rows import fold
-from memwal.rows.keyset import KeySet, find_shared_key
+from memwal.rows.keyset import KeySet, Mask, find_shared_key
 
 
 def collect_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.Field]) -> KeySet:
@@ -50,6 +50,7 @@ class OpenShard:
 class Verdict:
     """Which rows are the newest of their keys.
 
+    `winners` are the addresses of the newest rows, deletes left out, by the part's identity.
     `shared` is a key that two shards have, if there is one.
     """
 
@@ -60,7 +61,7 @@ class Verdict:
 
         `keys` are the key's columns in the base. Raises Refused for a NULL in one of them.
         """
-        self._winners: dict[int, Any] = {}
+        self.winners: dict[int, Any] = {}
         self._hidden: KeySet | None = None
         self.shared: SharedKey | None = None
         self._keys = [key.name for key in keys]
@@ -71,9 +72,9 @@ class Verdict:
                 continue
             mine = [tables[id(part)] for part in oldest_first]
             decided = fold_shard(shard.read.shard_id, mine, self._keys)
-            distinct += decided.distinct_keys
+            distinct += decided.live_rows + len(decided.tombstones)
             for part, winners in zip(oldest_first, decided.winners, strict=True):
-                self._winners[id(part)] = winners
+                self.winners[id(part)] = winners
         if tables:
             self._hidden = collect_keys(list(tables.values()), keys)
             if distinct > self._hidden.count:
@@ -85,7 +86,7 @@ class Verdict:
 
     def has_winners(self, part: Part) -> bool:
         """Whether the generation has the newest row of any of the keys, deleted ones left out."""
-        return len(self._winners.get(id(part), ())) > 0
+        return len(self.winners.get(id(part), ())) > 0
 
     def hides_all(self, keys: int) -> bool:
         """Whether all of the `keys` keys in `only` are in a generation."""
@@ -97,7 +98,7 @@ class Verdict:
             yield from batches
         elif self.has_winners(part):
             for batch in batches:
-                batch = fold.keep_winners(batch, self._winners[id(part)])
+                batch = fold.keep_winners(batch, self.winners[id(part)])
                 if batch.num_rows:
                     yield batch
 
@@ -156,9 +157,12 @@ def may_name(predicate: str | None, column: str) -> bool:
     return column.lower() in predicate.lower() or not column.isidentifier()
 
 
-def filter_rows(where: str, table: pa.Table, predicate: str | None) -> pa.Table:
-    """The rows that match a filter that may name any of their columns (see `match_rows`)."""
-    if predicate is None or not len(table):
-        return table
-    named = [name for name in table.column_names if may_name(predicate, name)]
-    return table.filter(pa.array(match_rows(where, table.select(named), predicate)))
+def filter_rows(where: str, table: pa.Table, predicate: str | None, wanted: Mask) -> pa.Table:
+    """Of the wanted rows those that match a filter that may name any of their columns.
+
+    See `match_rows`.
+    """
+    if predicate is not None and wanted.any():
+        named = table.select([name for name in table.column_names if may_name(predicate, name)])
+        wanted[wanted] = match_rows(where, named.filter(pa.array(wanted)), predicate)
+    return table.filter(pa.array(wanted))

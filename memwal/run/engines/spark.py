@@ -140,7 +140,7 @@ class SparkEngine:
         # Without it, workers take `python3` from PATH instead of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("memwal")
-        if not _is_submitted():
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets the master itself
             master = master or f"local[*,{_LOCAL_TASK_FAILURES_MAX}]"
             builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")
             if master.startswith("local"):
@@ -365,8 +365,3 @@ def _task_attempts(context: SparkContext) -> int:
     if local is not None:
         return int(local[1] or 1)
     return int(str(context.getConf().get("spark.task.maxFailures", "4")))
-
-
-def _is_submitted() -> bool:
-    """Whether spark-submit started this process (it then sets the master itself)."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
