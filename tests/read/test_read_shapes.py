@@ -109,8 +109,10 @@ def test_a_table_opened_anew_has_what_another_opened_but_not_what_was_replaced(
     def look_up() -> list[int]:
         handle = open_table(table.uri)
         handle.generations = replace(handle.generations, tables=tables)
-        rows = handle.read(key={"k": key_of(2)}, columns=["n"]).read_all()
-        return [row["n"] for row in rows.to_pylist()]
+        (row,) = handle.read(key={"k": key_of(2)}, columns=["n"]).read_all().to_pylist()
+        every = handle.read(columns=["k", "n"]).read_all().to_pylist()
+        assert row["n"] in [other["n"] for other in every if other["k"] == key_of(2)]
+        return [row["n"]]
 
     tables = _CountingTables(table.uri)
     assert [look_up(), look_up(), tables.opened] == [[1], [1], [1]]
@@ -477,6 +479,21 @@ def test_a_larger_generation_is_read_whole_only_for_all_its_rows(
     ways = [explain(reads, request)["way"] for request in asked]
     assert ["held" in way for way in ways] == [True, False, False]
     assert numbers(table, "n > 1003") == [n for n in numbers(table) if n > 1003]
+
+
+def test_of_a_large_generation_narrow_columns_are_held(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shard,) = table.shards
+    table.flush(shard, Put([2, 20], 1))
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 60)
+    reads = open_table(table.uri)
+    asked = (ReadRequest(), ReadRequest(columns=("k", "n")))
+    ways = [explain(reads, request)["way"] for request in asked]
+    assert ["held" in way for way in ways] == [False, True]
+    assert rows_of(table, columns=["k", "n"]) == [
+        {name: row[name] for name in ("k", "n")} for row in rows_of(table)
+    ]
 
 
 def test_reads_beside_merges_and_garbage(tmp_path: Path) -> None:
