@@ -80,8 +80,7 @@ def check_options(options: Mapping[str, str]) -> dict[str, str]:
         plain = name.removeprefix(AS_IT_IS)
         if plain in checked:
             raise Usage(f"the storage option {plain!r} is given twice")
-        known = name.lower() in _OPTIONS or name.lower().startswith(_HEADER)
-        if plain == name and not known:
+        if plain == name and name.lower() not in _OPTIONS and not name.lower().startswith(_HEADER):
             near = get_close_matches(name.lower(), sorted(_OPTIONS), 1, 0.75)
             meant = f" (is {near[0]} meant?)" if near else ""
             raise Usage(

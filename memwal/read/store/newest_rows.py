@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -164,7 +165,7 @@ class NewestRows(OpenRead):
         for part, batches in found:
             yield from verdict.keep_winners(part, batches)
 
-    @property
+    @cached_property
     def _held(self) -> Rows | None:
         """What of all parts is held; None where they are large, or only Lance's scan tells.
 

@@ -122,7 +122,7 @@ def share_opened(
 Batches = Iterator[pa.RecordBatch]
 _KEYS = Kept[pa.Table]()
 _FILES = Kept[tuple[Any, int]]()
-# Each is an open file.
+# Each is an open file, whose space a store can't free.
 _FILES_MAX = 256
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
@@ -303,7 +303,8 @@ class Part:
             return None
         session = one.open_session(columns=columns, with_row_address=True)
         if name is not None:
-            _FILES.keep(name, (session, one.physical_rows), KEPT_BYTES_MAX // _FILES_MAX)
+            size = max(self.in_memory_bytes or 0, KEPT_BYTES_MAX // _FILES_MAX)
+            _FILES.keep(name, (session, one.physical_rows), size)
         return list(session.take(range(one.physical_rows)).to_batches())
 
     def _stored(self, rows: Rows) -> list[str]:
